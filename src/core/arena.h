@@ -1,0 +1,52 @@
+// Where memory comes from: one arena per device, its capacity is the budget.
+//
+// State, in bytes:
+//   active  = sum of the rounded sizes of live blocks and of the external charges
+//   mapped  = active + cached + slab slack        (what the operating system sees)
+//   mapped <= capacity, always, before and after every call
+#ifndef TVM_DTR_CORE_ARENA_H_
+#define TVM_DTR_CORE_ARENA_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace dtr {
+
+inline constexpr uint64_t kUnlimited = ~uint64_t{0};
+
+struct Block {
+  void* data = nullptr;
+  uint64_t bytes = 0;  // rounded size, what the block costs
+  explicit operator bool() const { return data != nullptr; }
+};
+
+class Arena {
+ public:
+  virtual ~Arena() = default;
+
+  // A block of at least `bytes` bytes, aligned to 64, or an empty Block if it does not fit under
+  // the capacity. A request for 0 bytes gets a block too.
+  virtual Block Allocate(uint64_t bytes) = 0;
+  virtual void Free(const Block& block) = 0;
+
+  // Memory that somebody else owns but the program holds (a caller's input used without a copy).
+  // False, and nothing charged, if it does not fit.
+  virtual bool Charge(uint64_t bytes) = 0;
+  virtual void Discharge(uint64_t bytes) = 0;
+
+  virtual uint64_t RoundedSize(uint64_t bytes) const = 0;
+  virtual uint64_t active() const = 0;
+  virtual uint64_t mapped() const = 0;
+  virtual uint64_t peak_active() const = 0;
+  virtual uint64_t peak_mapped() const = 0;
+  virtual void ResetPeak() = 0;
+  virtual uint64_t capacity() const = 0;
+
+  // Returns the old capacity. Gives cached pages back to reach the new one; false in *fits if
+  // live blocks alone exceed it (the capacity is then unchanged: evict first).
+  virtual uint64_t SetCapacity(uint64_t capacity, bool* fits) = 0;
+};
+
+}  // namespace dtr
+
+#endif  // TVM_DTR_CORE_ARENA_H_

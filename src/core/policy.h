@@ -1,0 +1,36 @@
+// Which storage to evict. A policy sees sizes, costs, ages and neighbours; never TVM or a device.
+#ifndef TVM_DTR_CORE_POLICY_H_
+#define TVM_DTR_CORE_POLICY_H_
+
+#include <memory>
+#include <string>
+
+#include "core/types.h"
+
+namespace dtr {
+
+class Graph;  // core/graph.h: storages and their neighbours
+
+class Policy {
+ public:
+  virtual ~Policy() = default;
+
+  // The evictable storage to give up next, kNone if there is none. `clock` in cost units.
+  virtual StorageId SelectVictim(const Graph& graph, double clock) = 0;
+
+  // Called after the storage's state in `graph` has changed.
+  virtual void OnCreate(const Graph& graph, StorageId storage) {}
+  virtual void OnEvict(const Graph& graph, StorageId storage) {}
+  virtual void OnRematerialize(const Graph& graph, StorageId storage) {}
+  // The storage's cost grew by `delta` (another op fills it).
+  virtual void OnCostChange(const Graph& graph, StorageId storage, double delta) {}
+  // The record is about to go; `storage` will be used again as an id.
+  virtual void OnForget(const Graph& graph, StorageId storage) {}
+};
+
+// `name` as in --policy; throws std::invalid_argument naming the valid ones.
+std::unique_ptr<Policy> MakePolicy(const std::string& name, uint64_t seed);
+
+}  // namespace dtr
+
+#endif  // TVM_DTR_CORE_POLICY_H_

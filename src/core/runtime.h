@@ -1,0 +1,181 @@
+// Dynamic Tensor Rematerialization (Kirisame et al., ICLR 2021, section 3) under a hard budget.
+//
+// Invariants, checked together by Runtime::Validate():
+//   1. mapped bytes <= budget, always: parameters, inputs, constants, activations, gradients,
+//      outputs and workspace.
+//   2. A storage is evictable iff resident, not pinned, locks == 0, and each op filling it can
+//      run again.
+//   3. Evicting loses no information: every evicted storage that is referenced, or is an ancestor
+//      of one, is reachable by ops from resident or pinned storages.
+//   4. While an op runs its inputs and outputs are locked; when nothing runs no lock is held.
+//   5. Reference counts equal the number of holders of a tensor.
+//   6. Results are bitwise those of the same program with no budget (kernels are deterministic).
+//   7. Nothing stays behind but what is referenced: records go with their last need.
+#ifndef TVM_DTR_CORE_RUNTIME_H_
+#define TVM_DTR_CORE_RUNTIME_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/errors.h"
+#include "core/executor.h"
+#include "core/graph.h"
+#include "core/policy.h"
+#include "core/types.h"
+
+namespace dtr {
+
+// Counters since construction or the last ResetStats(); costs in clock units (nanoseconds).
+struct Stats {
+  uint64_t calls = 0;              // first executions
+  uint64_t rematerializations = 0; // further executions
+  uint64_t evictions = 0;          // for want of memory
+  uint64_t eager_evictions = 0;    // because the last reference went
+  double compute_cost = 0;
+  double remat_cost = 0;
+  double compute_seconds = 0;      // measured
+  double remat_seconds = 0;
+  double search_seconds = 0;       // choosing and evicting victims
+};
+
+// Told of every decision; a null observer costs one branch.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void OnRun(OpId op, KernelId kernel, bool rematerialization, double seconds) {}
+  virtual void OnEvict(StorageId storage, bool eager) {}
+  // After each change of memory in use.
+  virtual void OnMemory(uint64_t active_bytes) {}
+};
+
+struct RuntimeOptions {
+  std::string policy = "dtr-eq";
+  uint64_t seed = 0;
+  // Stop when recomputation exceeds this multiple of the invocation's own work; <= 0: never.
+  double thrash_limit = 10.0;
+  bool measure_time = true;  // off in simulations: the seconds in Stats stay 0
+};
+
+class Runtime {
+ public:
+  // `arena` and `executor` must outlive the runtime. The arena's capacity is the budget.
+  Runtime(Arena* arena, Executor* executor, const RuntimeOptions& options);
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  // -- Making tensors. Each returned tensor carries one reference of the caller's. -------------
+
+  // A pinned tensor in arena memory, contents undefined: write through Data().
+  TensorId AddConstant(uint64_t bytes);
+  // A pinned tensor in memory of the caller's, who keeps it alive until Executor::Forget.
+  TensorId AddExternal(void* data, uint64_t bytes);
+  // A storage that takes no memory until an op fills a tensor in it. Carries one hold.
+  StorageId NewStorage(uint64_t bytes);
+  void ReleaseStorage(StorageId storage);
+  // A tensor in `storage`, to be an output of one Call.
+  TensorId NewTensor(StorageId storage);
+  // Another tensor with the same bytes (reshape): defined iff `base` is, costs nothing.
+  TensorId NewView(TensorId base);
+
+  void Retain(TensorId tensor);
+  // At the last reference the storage is evicted (eager eviction), its record kept as long as
+  // another tensor may be recomputed through it.
+  void Release(TensorId tensor);
+
+  // -- Running ----------------------------------------------------------------------------------
+
+  // Runs `kernel` on `inputs` into `outputs` (tensors from NewTensor, not yet written).
+  // `cost` in nanoseconds, negative: take the measured time of this run. On an exception
+  // (BudgetError, ThrashError, or what the kernel threw) nothing is recorded and the same call
+  // may be made again.
+  void Call(KernelId kernel, Span<TensorId> inputs, Span<TensorId> outputs, double cost,
+            uint64_t workspace_bytes);
+
+  // Brings the tensor's bytes into memory; the address is that of its storage and stays valid
+  // until the next call on this runtime, or as long as the tensor is pinned.
+  void* Data(TensorId tensor);
+  // Data(), then keeps it there and forgets how it was made: what a caller gets as an output.
+  void* Pin(TensorId tensor);
+
+  // Starts the thrash guard's count anew. `expected_cost`: the invocation's own work in
+  // nanoseconds where it is known, else 0.
+  void BeginInvocation(double expected_cost);
+
+  // Returns the old budget. Shrinking evicts at once; throws BudgetError, with the budget
+  // unchanged, if what is pinned does not fit.
+  uint64_t SetBudget(uint64_t bytes);
+
+  // -- Looking ------------------------------------------------------------------------------------
+
+  const Graph& graph() const { return graph_; }
+  const Stats& stats() const { return stats_; }
+  void ResetStats() { stats_ = Stats(); }
+  double clock() const { return clock_; }
+  double last_run_cost() const { return last_run_cost_; }
+  const Arena& arena() const { return *arena_; }
+  uint64_t pinned_bytes() const { return pinned_bytes_; }
+  void set_observer(Observer* observer) { observer_ = observer; }
+  // Throws InternalError naming the first invariant that does not hold. O(records).
+  void Validate() const;
+
+  // Evicts one storage now (tests and tools). Throws InternalError if it is not evictable.
+  void Evict(StorageId storage);
+
+ private:
+  struct Frame {
+    OpId op;
+    uint32_t next_input;
+    bool first_run;
+  };
+
+  // records
+  void RecordOp(OpId op, KernelId kernel, Span<TensorId> inputs, Span<TensorId> outputs);
+  void UnrecordOp(OpId op);
+  void DropDeadOps();
+  void TensorMayDie(TensorId tensor);
+  void ForgetTensor(TensorId tensor);
+  void StorageMayDie(StorageId storage);
+  void FreeStorageBlock(StorageId storage);
+  void PinTensor(TensorId tensor);
+  void Unpin(StorageId storage);
+
+  // running
+  void Execute(OpId target, bool first_run);
+  void Perform(const Frame& frame, const Op* consumer);
+  void Finish(const Frame& frame, const Op* consumer);
+  void CheckThrash() const;
+  Block AllocateOrEvict(uint64_t bytes, OpId op);
+  void Evict(StorageId storage, bool eager);
+  [[noreturn]] void ThrowBudgetError(uint64_t bytes, OpId op);
+  void Lock(StorageId storage);
+  void Unlock(StorageId storage);
+  void MemoryChanged() {
+    if (observer_) observer_->OnMemory(arena_->active());
+  }
+
+  Arena* arena_;
+  Executor* executor_;
+  RuntimeOptions options_;
+  std::unique_ptr<Policy> policy_;
+  Observer* observer_ = nullptr;
+  Graph graph_;
+  Stats stats_;
+  double clock_ = 0;
+  double last_run_cost_ = 0;
+  double invocation_compute_ = 0, invocation_remat_ = 0, expected_cost_ = 0;
+  uint64_t pinned_bytes_ = 0;  // rounded sizes of pinned storages
+
+  // Kept between calls so that running allocates nothing.
+  std::vector<Frame> stack_;
+  std::vector<OpId> dead_ops_;
+  std::vector<void*> input_data_, output_data_;
+  std::vector<StorageId> fresh_;     // storages allocated for the op at hand
+  std::vector<Block> scratch_;       // outputs of the op at hand that nobody may see again
+};
+
+}  // namespace dtr
+
+#endif  // TVM_DTR_CORE_RUNTIME_H_

@@ -1,0 +1,1 @@
+"""Train ONNX models with TVM under a hard memory budget."""
