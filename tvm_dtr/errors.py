@@ -1,0 +1,46 @@
+"""What a user can be told: each error is one line that names the bad thing and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class DTRError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class UsageError(DTRError):
+    """A wrong argument: a budget that does not parse, an unknown loss, a missing option."""
+
+
+class ModelError(DTRError):
+    """The ONNX model cannot be read or trained; names the file, node and op."""
+
+
+class InputError(DTRError):
+    """An input of a step is missing, unknown, misshaped or of the wrong type."""
+
+
+class ProgramError(DTRError):
+    """A saved program is damaged or was made by another version."""
+
+
+class BudgetError(DTRError):
+    """The memory budget is too small and nothing is left to evict.
+
+    Attributes (all in bytes): ``budget_bytes``; ``short_bytes``, what was missing;
+    ``needed_budget_bytes``, the smallest budget that passes this point; ``op``, the name of the
+    kernel; ``holders``, a list of dicts of what is pinned or locked, largest first.
+    """
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.op: str | None = details.get("op")
+        self.budget_bytes: int = details.get("budget_bytes", 0)
+        self.short_bytes: int = details.get("short_bytes", 0)
+        self.needed_budget_bytes: int = details.get("needed_budget_bytes", 0)
+        self.holders: list[dict[str, Any]] = details.get("holders", [])
+
+
+class ThrashError(DTRError):
+    """Recomputation has cost more than the thrash limit allows."""
