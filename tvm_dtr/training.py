@@ -1,7 +1,8 @@
-"""What a training step is: one Relay function from inputs and state to results and new state."""
+"""A training step as one Relay function: forward, loss, backward, parameter updates."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A named tensor of fixed shape (elements per axis) and dtype (a numpy name)."""
+    """A tensor that goes into a step."""
 
     name: str
     shape: tuple[int, ...]
@@ -19,7 +20,10 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Result:
-    """One result of a step; kind "output" is given to the user, "state" is carried over."""
+    """A tensor that comes out of a step.
+
+    ``kind`` is "output" (given to the user) or "state" (the next step's ``state[name]``).
+    """
 
     name: str
     kind: str
@@ -27,9 +31,17 @@ class Result:
 
 @dataclass
 class TrainingStep:
-    """A straight-line training step in Relay's graph form (dataflow, no lets, static shapes).
+    """A step without its kernels.
 
-    The function's parameters are inputs then state; its body is a tuple of results.
+    ``function`` is in graph form (no lets), typed, with static shapes. Its parameters are
+    ``inputs`` then ``state``, in order and by name; its body is the tuple of ``results``. A
+    depth-first post-order walk of the body is a good execution order: the loss first, which runs
+    the whole forward pass, then outputs, running statistics, and the updates of the parameters
+    from the last layer to the first, each as soon as its gradient is final. Nothing is written in
+    place: state goes in and comes out as values.
+
+    ``parameter_names`` is the trainable part of the state; ``sources`` maps the spans of calls to
+    (name, op) of the ONNX node they come from.
     """
 
     function: Any
@@ -38,4 +50,7 @@ class TrainingStep:
     initial_state: dict[str, np.ndarray]
     results: list[Result]
     parameter_names: list[str]
-    sources: dict = field(default_factory=dict)
+    sources: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
+Shapes = Mapping[str, Sequence[int]]
