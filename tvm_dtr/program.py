@@ -43,6 +43,11 @@ class Program:
     library_path: str
     parameter_names: list[str] = field(default_factory=list)
 
+    @property
+    def unbudgeted_peak_bytes(self) -> int:
+        """The most bytes that a step holds at a time when nothing is evicted."""
+        return self.graph.peak_bytes()
+
     def save(self, path: str | Path) -> None:
         """Write the program to a file, whole or not at all.
 

@@ -219,9 +219,9 @@ def _schedule_convolution(schedule: te.Schedule, conv: te.Tensor, out: te.Tensor
     """Per image: pack it, then per block of output channels, rows and columns sum in registers."""
     data, kernel = conv.op.input_tensors
     _, _, height, width, out_block = get_const_tuple(conv.shape)
-    # As many sums at a time as hide the latency of an addition and leave registers for operands.
-    # Then the tile is also small enough for the stack: no call for workspace in the inner loops.
-    sums = 16 if out_block * tvm.DataType(conv.dtype).bits == 512 else 12
+    # As many sums at a time as hide the latency of an addition and leave registers for operands,
+    # and so few that their tile is on the stack: the inner loops ask for no workspace.
+    sums = 15 if out_block * tvm.DataType(conv.dtype).bits == 512 else 12
     columns = _largest_divisor(width, sums)
     rows = _largest_divisor(height, max(1, sums // columns))
     tile = schedule.cache_write(conv, "global")
