@@ -16,7 +16,7 @@ inline constexpr uint64_t kUnlimited = ~uint64_t{0};
 
 struct Block {
   void* data = nullptr;
-  uint64_t bytes = 0;           // rounded size, what the block costs
+  uint64_t bytes = 0;            // rounded size, what the block costs
   uint32_t slab = ~uint32_t{0};  // the arena's own
   explicit operator bool() const { return data != nullptr; }
 };

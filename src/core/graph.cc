@@ -3,8 +3,8 @@
 namespace dtr {
 
 void CheckFailed(const char* file, int line, const char* condition, const std::string& detail) {
-  throw InternalError(std::string(file) + ":" + std::to_string(line) + ": internal check failed: " +
-                      condition + ": " + detail);
+  throw InternalError(std::string(file) + ":" + std::to_string(line) +
+                      ": internal check failed: " + condition + ": " + detail);
 }
 
 void Graph::LinkTensor(TensorId id) {
@@ -65,8 +65,8 @@ void Graph::UpdateEvictable(StorageId id) {
   if (eligible == listed) return;
   if (eligible) {
     s.evictable_index = static_cast<uint32_t>(evictable_.size());
-    evictable_.push_back({id, next_since_++, static_cast<double>(s.block.bytes), s.cost,
-                          s.last_access});
+    evictable_.push_back(
+        {id, next_since_++, static_cast<double>(s.block.bytes), s.cost, s.last_access});
     return;
   }
   Candidate& hole = evictable_[s.evictable_index];

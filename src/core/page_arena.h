@@ -50,7 +50,7 @@ class PageArena : public Arena {
   struct Slab {
     char* data = nullptr;
     int size_class = 0;
-    std::vector<uint16_t> free;         // slot indices
+    std::vector<uint16_t> free;           // slot indices
     uint32_t partial_index = kNotListed;  // in partial_[size_class]
   };
   static constexpr uint32_t kNotListed = ~uint32_t{0};
@@ -72,7 +72,7 @@ class PageArena : public Arena {
   uint64_t capacity_;
   bool backed_;
   uint64_t active_ = 0, cached_ = 0, peak_active_ = 0, peak_mapped_ = 0;
-  uintptr_t next_address_ = uintptr_t{1} << 40;  // of an unbacked arena
+  uintptr_t next_address_ = uintptr_t{1} << 40;   // of an unbacked arena
   std::map<uint64_t, std::vector<void*>> cache_;  // by exact size
   std::vector<Slab> slabs_;
   std::vector<uint32_t> free_slabs_;

@@ -29,15 +29,15 @@ namespace dtr {
 
 // Counters since construction or the last ResetStats(); costs in clock units (nanoseconds).
 struct Stats {
-  uint64_t calls = 0;              // first executions
-  uint64_t rematerializations = 0; // further executions
-  uint64_t evictions = 0;          // for want of memory
-  uint64_t eager_evictions = 0;    // because the last reference went
+  uint64_t calls = 0;               // first executions
+  uint64_t rematerializations = 0;  // further executions
+  uint64_t evictions = 0;           // for want of memory
+  uint64_t eager_evictions = 0;     // because the last reference went
   double compute_cost = 0;
   double remat_cost = 0;
-  double compute_seconds = 0;      // measured
+  double compute_seconds = 0;  // measured
   double remat_seconds = 0;
-  double search_seconds = 0;       // choosing and evicting victims
+  double search_seconds = 0;  // choosing and evicting victims
 };
 
 // Told of every decision; a null observer costs one branch.
@@ -129,7 +129,7 @@ class Runtime {
     OpId op;
     uint32_t next_input;  // inputs before it are locked
     bool first_run;
-    TensorId wanted;      // what the caller of Data() asked for, else kNone
+    TensorId wanted;  // what the caller of Data() asked for, else kNone
   };
 
   // records (runtime.cc)

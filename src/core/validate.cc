@@ -159,8 +159,6 @@ class Validator {
   std::vector<uint32_t> uses_, refs_, roots_;
 };
 
-void Runtime::Validate() const {
-  Validator(graph_, *arena_, pinned_bytes_, !stack_.empty()).Run();
-}
+void Runtime::Validate() const { Validator(graph_, *arena_, pinned_bytes_, !stack_.empty()).Run(); }
 
 }  // namespace dtr

@@ -54,21 +54,22 @@ inline int RunAll() {
 
 }  // namespace dtr_test
 
-#define TEST(name)                                              \
-  static void name();                                           \
-  static ::dtr_test::Register register_##name(#name, name);     \
+#define TEST(name)                                          \
+  static void name();                                       \
+  static ::dtr_test::Register register_##name(#name, name); \
   static void name()
 #define EXPECT_EQ(a, b) ::dtr_test::Equal(a, b, #a " == " #b, __FILE__, __LINE__)
-#define EXPECT(condition) ::dtr_test::Equal(static_cast<bool>(condition), true, #condition, __FILE__, __LINE__)
-#define EXPECT_THROWS(statement, type)                                                       \
-  do {                                                                                       \
-    bool thrown = false;                                                                     \
-    try {                                                                                    \
-      statement;                                                                             \
-    } catch (const type&) {                                                                  \
-      thrown = true;                                                                         \
-    }                                                                                        \
-    ::dtr_test::Equal(thrown, true, #statement " throws " #type, __FILE__, __LINE__);        \
+#define EXPECT(condition) \
+  ::dtr_test::Equal(static_cast<bool>(condition), true, #condition, __FILE__, __LINE__)
+#define EXPECT_THROWS(statement, type)                                                \
+  do {                                                                                \
+    bool thrown = false;                                                              \
+    try {                                                                             \
+      statement;                                                                      \
+    } catch (const type&) {                                                           \
+      thrown = true;                                                                  \
+    }                                                                                 \
+    ::dtr_test::Equal(thrown, true, #statement " throws " #type, __FILE__, __LINE__); \
   } while (false)
 #define TEST_MAIN() \
   int main() { return ::dtr_test::RunAll(); }

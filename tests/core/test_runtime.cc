@@ -32,8 +32,8 @@ void RunRandomProgram(Lab* lab, uint64_t seed, int ops) {
       hash = Mix(hash, in.value);
     }
     uint64_t workspace = random() % 4 == 0 ? 1 + random() % Lab::kUnit : 0;
-    auto made = lab->Op(std::to_string(i), inputs, outputs, 1 + random() % 5, 1 + random() % 2,
-                        workspace);
+    auto made =
+        lab->Op(std::to_string(i), inputs, outputs, 1 + random() % 5, 1 + random() % 2, workspace);
     for (size_t k = 0; k < outputs; ++k) held.push_back({made[k], Mix(hash, k)});
     if (random() % 4 == 0) {
       const Held& base = held[random() % held.size()];

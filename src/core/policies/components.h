@@ -28,8 +28,8 @@ class Components {
     uint32_t parent = kNone;
     uint32_t references = 0;  // member storages and child nodes
     uint32_t rank = 0;
-    uint64_t seen = 0;        // stamp of the last NeighbourCost that counted it
-    double cost = 0;          // of the root: its component's sum
+    uint64_t seen = 0;  // stamp of the last NeighbourCost that counted it
+    double cost = 0;    // of the root: its component's sum
   };
   uint32_t Find(uint32_t node);
   void Unite(uint32_t a, uint32_t b);
@@ -40,8 +40,8 @@ class Components {
 
   std::vector<Node> nodes_;
   std::vector<uint32_t> free_;
-  std::vector<uint32_t> node_of_;      // by storage, kNone: not evicted
-  std::vector<double> own_cost_;       // by storage, as added to its component
+  std::vector<uint32_t> node_of_;  // by storage, kNone: not evicted
+  std::vector<double> own_cost_;   // by storage, as added to its component
   uint64_t stamp_ = 0;
 };
 

@@ -21,8 +21,8 @@ class DtrLocal : public Policy {
 class Lru : public Policy {
  public:
   StorageId SelectVictim(const Graph& graph, double clock) override {
-    return ScanForLargest(
-        graph, [&](const Graph::Candidate& c, double) { return clock - c.last_access; });
+    return ScanForLargest(graph,
+                          [&](const Graph::Candidate& c, double) { return clock - c.last_access; });
   }
 };
 
