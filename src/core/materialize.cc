@@ -238,8 +238,9 @@ void Runtime::Finish(const Frame& frame) {
     Tensor& t = graph_.tensors_[out];
     if (t.detached) continue;
     t.defined = true;
+    if (!frame.first_run) continue;  // its age counts from when it was asked for
     graph_.Touch(t.storage, clock_);
-    if (frame.first_run && t.storage != charged) ChangeCost(charged = t.storage, op.cost);
+    if (t.storage != charged) ChangeCost(charged = t.storage, op.cost);
   }
   unwanted_.clear();
   for (StorageId s : fresh_) {
