@@ -9,7 +9,7 @@ Runtime::Runtime(Arena* arena, Executor* executor, const RuntimeOptions& options
     : arena_(arena),
       executor_(executor),
       options_(options),
-      policy_(MakePolicy(options.policy, options.seed)) {}
+      policy_(MakePolicy(options.policy, options.search, options.seed)) {}
 
 Runtime::~Runtime() {
   for (StorageId s = 0; s < graph_.storages_.capacity(); ++s) {
@@ -22,7 +22,9 @@ Runtime::~Runtime() {
 StorageId Runtime::NewStorage(uint64_t bytes) {
   StorageId id = graph_.storages_.Add();
   Storage& s = graph_.storages_[id];
+  bool relisted = s.relisted;  // the id may still wait in the list
   s = Storage();
+  s.relisted = relisted;
   s.bytes = bytes;
   s.holds = s.refs = 1;
   s.live = true;

@@ -52,6 +52,7 @@ class Observer {
 
 struct RuntimeOptions {
   std::string policy = "dtr-eq";
+  std::string search = "heap";
   uint64_t seed = 0;
   // Stop when recomputation exceeds this multiple of the invocation's own work; <= 0: never.
   double thrash_limit = 10.0;
