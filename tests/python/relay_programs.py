@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
-import tvm  # noqa: E402
-from tvm import relay  # noqa: E402
-from tvm.relay.prelude import Prelude  # noqa: E402
+import tvm
+from tvm import relay
+from tvm.relay.prelude import Prelude
 
 FLOAT = "float32"
 
@@ -141,7 +141,7 @@ def lists(length: int = 6) -> Program:
     """Builds a list, maps over it and returns it."""
     module = tvm.IRModule()
     prelude = Prelude(module)
-    list_type, cons, nil = module.get_type("List")
+    _, cons, nil = module.get_type("List")
     x = relay.var("x", shape=(3,), dtype=FLOAT)
     value: relay.Expr = nil()
     for k in range(length):
