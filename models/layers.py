@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -123,7 +124,7 @@ class LayerStack:
         onnx.checker.check_model(model)
         return model
 
-    def _node(self, op: str, name: str, inputs: list[str], **attributes: object) -> str:
+    def _node(self, op: str, name: str, inputs: list[str], **attributes: Any) -> str:
         output = f"{name}.out"
         self._nodes.append(helper.make_node(op, inputs, [output], name=name, **attributes))
         return output

@@ -1,4 +1,4 @@
-"""VGG-16 with batch normalization for 32x32 images (Simonyan and Zisserman, ICLR 2015, column D)."""
+"""VGG-16 with batch normalization for 32x32 images (Simonyan and Zisserman, ICLR 2015)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512
 
 
 def vgg16(*, batch: int | None, seed: int, classes: int = 10) -> onnx.ModelProto:
-    """Thirteen convolutions and three dense layers, these of 512 units since a 32x32 image ends
+    """Thirteen convolutions and three dense layers (table 1, column D), these of 512 units since a 32x32 image ends
     as 1x1; a normalization after every convolution, no dropout."""
     stack = LayerStack(seed)
     x, channels = "x", 3
