@@ -1,8 +1,8 @@
 // Where memory comes from: one arena per device, its capacity is the budget.
 //
 // State, in bytes:
-//   active  = sum of the rounded sizes of live blocks and of the external charges
-//   mapped  = active + cached + slab slack        (what the operating system sees)
+//   active  = live large blocks + slabs with a live small block + external charges
+//   mapped  = active + cached                     (what the operating system sees)
 //   mapped <= capacity, always, before and after every call
 #ifndef TVM_DTR_CORE_ARENA_H_
 #define TVM_DTR_CORE_ARENA_H_
@@ -16,7 +16,8 @@ inline constexpr uint64_t kUnlimited = ~uint64_t{0};
 
 struct Block {
   void* data = nullptr;
-  uint64_t bytes = 0;  // rounded size, what the block costs
+  uint64_t bytes = 0;            // rounded size, what the block costs
+  uint32_t slab = ~uint32_t{0};  // the arena's own
   explicit operator bool() const { return data != nullptr; }
 };
 

@@ -23,33 +23,33 @@ namespace dtr {
 using EdgeId = uint32_t;
 
 struct Storage {
-  uint64_t bytes = 0;           // as requested
-  double cost = 0;              // c0: sum over the ops that fill its tensors
-  double last_access = 0;       // l, in clock units
+  uint64_t bytes = 0;      // as requested
+  double cost = 0;         // c0: sum over the ops that fill its tensors
+  double last_access = 0;  // l, in clock units
   Block block;
-  void* external = nullptr;     // memory of the caller, charged to the arena
+  void* external = nullptr;  // memory of the caller, charged to the arena
   uint32_t refs = 0;
-  uint32_t holds = 0;           // callers that may still put tensors into it
+  uint32_t holds = 0;  // callers that may still put tensors into it
   uint32_t locks = 0;
-  uint32_t pins = 0;            // tensors in it that are constants or detached
+  uint32_t pins = 0;              // tensors in it that are constants or detached
   TensorId first_tensor = kNone;  // list of root tensors
-  EdgeId first_parent = kNone;  // edges to storages its ops read
-  EdgeId first_child = kNone;   // edges to storages made from it
+  EdgeId first_parent = kNone;    // edges to storages its ops read
+  EdgeId first_child = kNone;     // edges to storages made from it
   uint32_t evictable_index = kNone;
   bool resident = false;
-  bool computed = false;        // has been resident: evicted means computed && !resident
+  bool computed = false;  // has been resident: evicted means computed && !resident
   bool live = false;
 };
 
 struct Tensor {
   StorageId storage = kNone;
-  OpId producer = kNone;        // kNone: constant, detached or not yet written
-  TensorId base = kNone;        // of a view: the root tensor that defines it
+  OpId producer = kNone;                    // kNone: constant, detached or not yet written
+  TensorId base = kNone;                    // of a view: the root tensor that defines it
   TensorId next = kNone, previous = kNone;  // root tensors of one storage
-  uint32_t refs = 0;            // registers, tuples, closures, callers
+  uint32_t refs = 0;                        // registers, tuples, closures, callers
   uint32_t uses = 0;
-  bool defined = false;         // roots only: its bytes are in memory
-  bool detached = false;        // pinned for the caller, its history dropped
+  bool defined = false;   // roots only: its bytes are in memory
+  bool detached = false;  // pinned for the caller, its history dropped
   bool live = false;
 };
 
@@ -100,7 +100,7 @@ class Graph {
   // What a search reads of an evictable storage, packed for a linear scan.
   struct Candidate {
     StorageId storage;
-    uint64_t since;      // order in which storages became evictable, for ties
+    uint64_t since;  // order in which storages became evictable, for ties
     double bytes;
     double cost;
     double last_access;
@@ -120,9 +120,7 @@ class Graph {
     const Storage& s = storages_[id];
     return s.computed && !s.resident;
   }
-  TensorId Root(TensorId id) const {
-    return tensors_[id].base == kNone ? id : tensors_[id].base;
-  }
+  TensorId Root(TensorId id) const { return tensors_[id].base == kNone ? id : tensors_[id].base; }
   bool Defined(TensorId id) const { return tensors_[Root(id)].defined; }
 
   // Calls f(StorageId) for each evicted neighbour, perhaps more than once for the same one.

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/types.h"
 
@@ -30,6 +31,8 @@ class Policy {
 
 // `name` as in --policy; throws std::invalid_argument naming the valid ones.
 std::unique_ptr<Policy> MakePolicy(const std::string& name, uint64_t seed);
+
+std::vector<std::string> PolicyNames();
 
 }  // namespace dtr
 

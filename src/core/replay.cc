@@ -1,0 +1,200 @@
+#include "core/replay.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "core/page_arena.h"
+
+namespace dtr {
+namespace {
+
+class NoExecutor : public Executor {
+ public:
+  void Run(const KernelCall&) override {}
+};
+
+class MemoryRecorder : public Observer {
+ public:
+  explicit MemoryRecorder(std::vector<uint64_t>* samples) : samples_(samples) {}
+  void OnMemory(uint64_t active_bytes) override { samples_->push_back(active_bytes); }
+
+ private:
+  std::vector<uint64_t>* samples_;
+};
+
+// Follows the instructions as the VM does: one reference per program tensor.
+class Player {
+ public:
+  Player(const Program& program, Runtime* runtime)
+      : program_(program), runtime_(runtime), ids_(program.tensors.size(), kNone) {}
+
+  void Run(uint32_t* current_op) {
+    for (uint32_t t : program_.pinned) {
+      if (ids_[t] == kNone) ids_[t] = runtime_->AddConstant(Bytes(t));
+    }
+    runtime_->BeginInvocation(program_.TotalCost());
+    for (const Program::Instruction& instruction : program_.instructions) {
+      switch (instruction.code) {
+        case Program::Code::kOp:
+          *current_op = instruction.id;
+          RunOp(program_.ops[instruction.id]);
+          break;
+        case Program::Code::kView:
+          ids_[instruction.id] = runtime_->NewView(ids_[program_.tensors[instruction.id].base]);
+          break;
+        case Program::Code::kKill:
+          Kill(instruction.id);
+          break;
+      }
+    }
+    for (uint32_t t : program_.results) runtime_->Pin(ids_[t]);
+  }
+
+ private:
+  uint64_t Bytes(uint32_t tensor) const {
+    return program_.storages[program_.tensors[tensor].storage];
+  }
+
+  void RunOp(const Program::OpInfo& op) {
+    inputs_.clear();
+    outputs_.clear();
+    for (uint32_t t : op.inputs) inputs_.push_back(ids_[t]);
+    for (uint32_t t : op.outputs) {
+      StorageId s = runtime_->NewStorage(Bytes(t));
+      ids_[t] = runtime_->NewTensor(s);
+      runtime_->ReleaseStorage(s);
+      outputs_.push_back(ids_[t]);
+    }
+    const Program::Kernel& kernel = program_.kernels[op.kernel];
+    runtime_->Call(op.kernel, inputs_, outputs_, kernel.cost, kernel.workspace_bytes);
+  }
+
+  // Inputs, state and constants are held by the caller as well: a kill does not free them.
+  void Kill(uint32_t tensor) {
+    uint32_t root = program_.tensors[tensor].base == kNone ? tensor : program_.tensors[tensor].base;
+    if (root == tensor && runtime_->graph().tensor(ids_[tensor]).detached) return;
+    runtime_->Release(ids_[tensor]);
+  }
+
+  const Program& program_;
+  Runtime* runtime_;
+  std::vector<TensorId> ids_;
+  std::vector<TensorId> inputs_, outputs_;
+};
+
+}  // namespace
+
+void Program::Check() const {
+  auto require = [](bool condition, const char* what, size_t where) {
+    if (!condition) {
+      throw std::invalid_argument(std::string("op graph: ") + what + " " + std::to_string(where) +
+                                  " names something that does not exist");
+    }
+  };
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    require(tensors[t].storage < storages.size(), "tensor", t);
+    require(tensors[t].base == kNone || tensors[t].base < tensors.size(), "tensor", t);
+  }
+  for (size_t o = 0; o < ops.size(); ++o) {
+    require(ops[o].kernel < kernels.size(), "op", o);
+    for (uint32_t t : ops[o].inputs) require(t < tensors.size(), "op", o);
+    for (uint32_t t : ops[o].outputs) require(t < tensors.size(), "op", o);
+  }
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    size_t limit = instructions[i].code == Code::kOp ? ops.size() : tensors.size();
+    require(instructions[i].id < limit, "instruction", i);
+  }
+  for (uint32_t t : pinned) require(t < tensors.size(), "pinned tensor", t);
+  for (uint32_t t : results) require(t < tensors.size(), "result", t);
+}
+
+double Program::TotalCost() const {
+  double total = 0;
+  for (const OpInfo& op : ops) total += kernels[op.kernel].cost;
+  return total;
+}
+
+ReplayResult Replay(const Program& program, const ReplayOptions& options) {
+  ReplayResult result;
+  PageArena arena(options.budget, /*backed=*/false);
+  NoExecutor executor;
+  RuntimeOptions runtime_options = options.runtime;
+  runtime_options.measure_time = false;
+  Runtime runtime(&arena, &executor, runtime_options);
+  MemoryRecorder recorder(&result.memory);
+  if (options.record_memory) runtime.set_observer(&recorder);
+  uint32_t current_op = kNone;
+  try {
+    Player(program, &runtime).Run(&current_op);
+    result.result = "ok";
+  } catch (const BudgetError& e) {
+    result.result = "oom";
+    result.needed_bytes = e.needed_budget_bytes;
+    result.failed_op = current_op;
+  } catch (const ThrashError&) {
+    result.result = "thrash";
+  }
+  result.peak_bytes = arena.peak_active();
+  result.pinned_bytes = runtime.pinned_bytes();
+  result.stats = runtime.stats();
+  if (result.stats.compute_cost > 0) {
+    result.slowdown = 1 + result.stats.remat_cost / result.stats.compute_cost;
+  }
+  return result;
+}
+
+uint64_t LowerBound(const Program& program) {
+  PageArena arena(kUnlimited, /*backed=*/false);  // for its rounding
+  std::vector<uint8_t> pinned(program.storages.size(), 0);
+  auto bytes = [&](uint32_t storage) { return arena.RoundedSize(program.storages[storage]); };
+  uint64_t base = 0;
+  for (uint32_t t : program.pinned) {
+    uint32_t s = program.tensors[t].storage;
+    if (!pinned[s]) base += bytes(s);
+    pinned[s] = 1;
+  }
+  std::vector<uint32_t> counted(program.storages.size(), kNone);
+  uint64_t most = 0;
+  auto add = [&](uint32_t tensor, uint32_t stamp) -> uint64_t {
+    uint32_t s = program.tensors[tensor].storage;
+    if (pinned[s] || counted[s] == stamp) return 0;
+    counted[s] = stamp;
+    return bytes(s);
+  };
+  for (uint32_t o = 0; o < program.ops.size(); ++o) {
+    const Program::OpInfo& op = program.ops[o];
+    uint64_t workspace = program.kernels[op.kernel].workspace_bytes;
+    uint64_t need = workspace ? arena.RoundedSize(workspace) : 0;
+    for (uint32_t t : op.inputs) need += add(t, o);
+    for (uint32_t t : op.outputs) need += add(t, o);
+    most = std::max(most, need);
+  }
+  uint64_t results = 0;
+  auto last = static_cast<uint32_t>(program.ops.size());
+  for (uint32_t t : program.results) results += add(t, last);
+  return base + std::max(most, results);
+}
+
+uint64_t SmallestBudget(const Program& program, const RuntimeOptions& options, uint64_t tolerance) {
+  ReplayOptions replay;
+  replay.runtime = options;
+  uint64_t works = Replay(program, replay).peak_bytes;
+  uint64_t fails = LowerBound(program);
+  replay.budget = fails;
+  if (fails >= works || Replay(program, replay).result == "ok") return std::min(fails, works);
+  tolerance = std::max<uint64_t>(tolerance, PageArena::kPage);
+  while (works - fails > tolerance) {
+    uint64_t middle = fails + (works - fails) / 2;
+    replay.budget = middle;
+    ReplayResult result = Replay(program, replay);
+    if (result.result == "ok") {
+      works = std::max(result.peak_bytes, fails);
+    } else {
+      fails = middle;
+    }
+  }
+  return works;
+}
+
+}  // namespace dtr
