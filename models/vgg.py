@@ -10,8 +10,11 @@ STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512
 
 
 def vgg16(*, batch: int | None, seed: int, classes: int = 10) -> onnx.ModelProto:
-    """Thirteen convolutions and three dense layers (table 1, column D), these of 512 units since a 32x32 image ends
-    as 1x1; a normalization after every convolution, no dropout."""
+    """Thirteen convolutions and three dense layers (table 1, column D).
+
+    A 32x32 image ends as 1x1, so the dense layers have 512 units; a normalization follows every
+    convolution, and there is no dropout.
+    """
     stack = LayerStack(seed)
     x, channels = "x", 3
     for stage, widths in enumerate(STAGES, start=1):
