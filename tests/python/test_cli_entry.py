@@ -77,7 +77,7 @@ def test_wrong_usage_is_status_2_and_one_line(cli, arguments, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--memory-budget", "40q"], "memory budget '40q': expected a size (512MiB)"),
+        (["--memory-budget", "40q"], "memory budget '40q' does not parse: use bytes"),
         (["--memory-budget", "-5%"], "expected one argument"),
         (["--memory-budget", "40%", "--plot", "m.gif"], "must end in .png or .svg"),
         (["--memory-budget", "40%", "--plot", "no/m.png"], "there is no folder 'no'"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import statistics
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 
 from tvm_dtr.cli.report import progress
 from tvm_dtr.cli.synthetic import synthetic_inputs
-from tvm_dtr.errors import BudgetError, DTRError, UsageError
+from tvm_dtr.errors import BudgetError, DTRError
 from tvm_dtr.plot import MemoryTrace
 from tvm_dtr.verify import Mismatch, Verifier
 
@@ -29,7 +28,6 @@ STATS_FIELDS = (
     "evictions",
     "rematerializations",
 )
-BUDGET = re.compile(r"none|\d+(\.\d+)?\s*(%|B|[KMGT]i?B)?")
 
 
 class MismatchError(DTRError):
@@ -53,12 +51,6 @@ class Run:
 
     row: dict[str, Any]
     trace: MemoryTrace | None = None
-
-
-def check_budget(text: str) -> None:
-    """Raises UsageError unless ``text`` reads like a budget."""
-    if not BUDGET.fullmatch(text.strip()):
-        raise UsageError(f"memory budget '{text}': expected a size (512MiB), a share (40%) or none")
 
 
 def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: bool) -> Run:

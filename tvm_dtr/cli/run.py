@@ -7,6 +7,7 @@ import gc
 from pathlib import Path
 from typing import Any
 
+from tvm_dtr.budget import parse_budget
 from tvm_dtr.cli import arguments as args
 from tvm_dtr.cli import measure
 from tvm_dtr.cli.build import compile_model
@@ -70,7 +71,8 @@ def run_program(arguments: argparse.Namespace) -> int:
         trace=bool(arguments.plot),
     )
     runs: list[measure.Run] = []
-    budget = None if arguments.memory_budget == "none" else arguments.memory_budget
+    unlimited = parse_budget(arguments.memory_budget).unlimited
+    budget = None if unlimited else arguments.memory_budget
     try:
         if budget is not None and arguments.baseline:
             runs.append(measure.run_steps(program, None, settings, verify=False))
@@ -102,7 +104,7 @@ def _check(arguments: argparse.Namespace) -> None:
             picture_format(path)
         except ValueError as error:
             raise UsageError(str(error)) from None
-    measure.check_budget(arguments.memory_budget)
+    parse_budget(arguments.memory_budget)
 
 
 def _is_model(arguments: argparse.Namespace) -> bool:
