@@ -159,14 +159,22 @@ class Verifier:
         Raises:
           VerificationError: the other process failed.
         """
-        np.savez(self._path / "inputs.npz", *[inputs[name] for name in self._inputs])
-        digests = self._ask({"step": "inputs.npz"})
-        ours = labelled(outputs, state)
-        return list(self._mismatches(ours, digests))
+        digests = self.step(inputs)
+        return list(self.mismatches(digests, outputs, state))
 
-    def _mismatches(
-        self, ours: Mapping[str, np.ndarray], digests: Mapping[str, str]
+    def step(self, inputs: Mapping[str, np.ndarray]) -> dict[str, str]:
+        """Runs the next step; the digests of all its tensors under their labelled() names."""
+        np.savez(self._path / "inputs.npz", *[inputs[name] for name in self._inputs])
+        return self._ask({"step": "inputs.npz"})
+
+    def mismatches(
+        self,
+        digests: Mapping[str, str],
+        outputs: Mapping[str, np.ndarray],
+        state: Mapping[str, np.ndarray],
     ) -> Iterable[Mismatch]:
+        """Compares with the ``digests`` of the latest step()."""
+        ours = labelled(outputs, state)
         for name in sorted(ours.keys() | digests.keys()):
             if name not in ours:
                 yield Mismatch(name, "only the stock VM returned it")
