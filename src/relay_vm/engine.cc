@@ -143,6 +143,15 @@ TensorHandle Engine::FromCaller(const NDArray& array, Origin origin) {
   return handle;
 }
 
+NDArray Engine::CopyToArena(const NDArray& array) {
+  auto handle = tvm::runtime::make_object<TensorHandleObj>(this);
+  handle->device = array->device;
+  handle->dtype = array->dtype;
+  handle->OwnShape(array.Shape());
+  CopyIn(array, handle.get(), {Origin::kHostValue, 0});
+  return MakeOutput(*handle.get());
+}
+
 bool Engine::FindOutput(const void* data, uint64_t bytes, TensorHandleObj* handle, Origin origin) {
   auto* address = static_cast<const char*>(data);
   auto entry = outputs_.upper_bound(address);

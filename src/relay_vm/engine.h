@@ -60,6 +60,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // aligned, else on a copy in the arena.
   TensorHandle FromCaller(const tvm::runtime::NDArray& array, Origin origin);
 
+  // A copy of the array in the arena, the caller's to keep.
+  tvm::runtime::NDArray CopyToArena(const tvm::runtime::NDArray& array);
+
   size_t live_outputs() const { return outputs_.size(); }
 
  private:

@@ -50,8 +50,7 @@ ObjectRef DtrVirtualMachine::Continue() {
     return value;
   } catch (const BudgetError& error) {
     invocation_.running = false;
-    last_error_ = DescribeError(error, [this](TensorId t) { return OriginName(t); }, KernelName());
-    throw std::runtime_error(BudgetMessage(error, KernelName()));
+    RethrowBudgetError(error);
   } catch (const ThrashError& error) {
     last_error_ = DescribeError(error);
     DropInvocation();
@@ -125,6 +124,13 @@ void DtrVirtualMachine::DropInvocation() {
   calls_.clear();
   base_ = 0;
   invocation_ = Invocation();
+}
+
+void DtrVirtualMachine::RethrowBudgetError(const BudgetError& error) {
+  std::string kernel = error.kernel == kNone && invocation_.function ? KernelName() : "";
+  if (error.kernel != kNone) kernel = engine_->executor().kernels()[error.kernel].name;
+  last_error_ = DescribeError(error, [this](TensorId t) { return OriginName(t); }, kernel);
+  throw std::runtime_error(BudgetMessage(error, kernel));
 }
 
 std::string DtrVirtualMachine::KernelName() const {

@@ -30,7 +30,10 @@ void DtrVirtualMachine::LoadExecutable(const ObjectPtr<Executable>& executable) 
   for (size_t i = 0; i < names.size(); ++i) {
     engine_->executor().AddKernel(names[i], packed_funcs_[i]);
   }
-  workspace_tracked_ = hooks_.Install(names);
+  // Kernels compiled in memory keep the workspace of TVM, which nobody counts.
+  const tvm::runtime::Module library = exec_->GetLib();
+  const bool is_file = library.operator->() && std::string(library->type_key()) == "library";
+  workspace_tracked_ = names.empty() || (is_file && hooks_.Install(names));
 }
 
 void DtrVirtualMachine::Configure(uint64_t budget_bytes, const RuntimeOptions& options) {
@@ -78,8 +81,17 @@ uint64_t DtrVirtualMachine::SetBudget(uint64_t bytes) {
   try {
     return engine_->runtime().SetBudget(bytes);
   } catch (const BudgetError& error) {
-    last_error_ = DescribeError(error, [this](TensorId t) { return OriginName(t); }, "");
-    throw std::runtime_error(BudgetMessage(error, ""));
+    RethrowBudgetError(error);
+  }
+}
+
+NDArray DtrVirtualMachine::CopyIn(const NDArray& array) {
+  Engine::Use use(engine_.get());
+  CheckDevices();
+  try {
+    return engine_->CopyToArena(array);
+  } catch (const BudgetError& error) {
+    RethrowBudgetError(error);
   }
 }
 
@@ -161,6 +173,8 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
        [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->StatsJson(); }},
       {"last_error",
        [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->last_error_; }},
+      {"copy_in", [](DtrVirtualMachine* vm, TVMArgs args,
+                     TVMRetValue* rv) { *rv = vm->CopyIn(args[0]); }},
       {"clear", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) { vm->Clear(); }},
       {"trace_memory", [](DtrVirtualMachine* vm, TVMArgs args,
                           TVMRetValue* rv) { *rv = vm->TraceMemory(args[0].operator bool()); }},

@@ -48,6 +48,8 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   void CheckDevices() const;
   void SetCosts(const NDArray& cost_ns, const NDArray& workspace_bytes, double invocation_ns);
   uint64_t SetBudget(uint64_t bytes);
+  // A copy of an array in the arena, the caller's to keep.
+  NDArray CopyIn(const NDArray& array);
   // Forgets inputs, outputs and a stopped invocation.
   void Clear();
   std::string StatsJson() const;
@@ -84,6 +86,8 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   ObjectRef Finish();
   void CopyToGivenOutputs(const std::string& name);
   void DropInvocation();
+  // Notes the details for last_error and throws what TVM passes on to Python.
+  [[noreturn]] void RethrowBudgetError(const BudgetError& error);
   std::string KernelName() const;  // of the instruction at hand, "" if it calls none
   std::string OriginName(TensorId tensor) const;
 
