@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable
 
 from tvm import IRModule, TVMError, relay
 from tvm.ir.diagnostics import override_renderer
-
-Expr = relay.Expr
+from tvm.relay.expr import ExprWithOp as Expr
 
 
 def children(expr: Expr) -> list[Expr]:

@@ -12,10 +12,44 @@ from .rules import CONSTANT_OPS, Adjoint, gradient
 from .scalars import scalar, select, sum_to_shape
 
 CONSTANT_OPS.update(
-    "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor "
-    "logical_not floor ceil round trunc sign isnan isinf isfinite argmax argmin floor_divide "
-    "bitwise_and bitwise_or bitwise_not bitwise_xor zeros_like ones_like zeros ones full full_like "
-    "arange one_hot argsort threefry_generate threefry_split".split()
+    [
+        "equal",
+        "not_equal",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "logical_not",
+        "floor",
+        "ceil",
+        "round",
+        "trunc",
+        "sign",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "argmax",
+        "argmin",
+        "floor_divide",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_not",
+        "bitwise_xor",
+        "zeros_like",
+        "ones_like",
+        "zeros",
+        "ones",
+        "full",
+        "full_like",
+        "arange",
+        "one_hot",
+        "argsort",
+        "random.threefry_generate",
+        "random.threefry_split",
+    ]
 )
 
 # name -> formula(x, y, dy, dtype), where y is the op's output

@@ -79,7 +79,7 @@ class Importer:
         value = self._value(name)
         if value.expr is None:
             assert value.data is not None
-            if value.stored and value.data.ndim and value.data.dtype.kind == "f":
+            if value.trainable:
                 return self.weight(name)
             value.expr = infer_local(relay.const(value.data, str(value.data.dtype)))
         return value.expr
@@ -165,11 +165,11 @@ class Importer:
             return tuple(int(n) for n in given)
         for axis, dim in enumerate(dims):
             if dim.dim_value < 1:
-                example = ",".join(str(d.dim_value) if d.dim_value > 0 else "N" for d in dims)
+                sizes = [str(d.dim_value) if d.dim_value > 0 else "N" for d in dims]
                 symbol = f" ('{dim.dim_param}')" if dim.dim_param else ""
                 raise ModelError(
-                    f"input '{name}': axis {axis}{symbol} has no fixed size; give the shape, "
-                    f"e.g. --shape {name}={example} or shapes={{'{name}': ({example.replace(',', ', ')})}}"
+                    f"input '{name}': axis {axis}{symbol} has no fixed size; give the shape, e.g. "
+                    f"--shape {name}={','.join(sizes)} or shapes={{'{name}': ({', '.join(sizes)})}}"
                 )
         return tuple(dim.dim_value for dim in dims)
 
@@ -240,7 +240,7 @@ class Importer:
         operands = [self._value(name) for name in proto.input if name]
         if any(v.data is None or isinstance(v.expr, relay.Var) for v in operands):
             return False
-        if any(v.stored and v.data.ndim and v.data.dtype.kind == "f" for v in operands):
+        if any(v.trainable for v in operands):
             return False  # a weight that is reshaped or transposed stays trainable
         names = [name for name in proto.input if name]
         results = _evaluate(proto, {n: self.values[n].data for n in names}, self.opset)

@@ -22,3 +22,13 @@ class Value:
     expr: Expr | None = None
     data: np.ndarray | None = None
     stored: bool = False
+
+    @property
+    def trainable(self) -> bool:
+        """A stored float tensor with at least one axis: a parameter unless used otherwise."""
+        return (
+            self.stored
+            and self.data is not None
+            and self.data.ndim > 0
+            and self.data.dtype.kind == "f"
+        )
