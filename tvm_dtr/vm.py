@@ -258,7 +258,9 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         measured = {name: counters[name] for name in names}
         return measured | {
             "budget_bytes": None if budget == 2**64 - 1 else budget,
-            "peak_bytes": counters["peak_mapped_bytes" if budget < 2**64 - 1 else "peak_active_bytes"],
+            "peak_bytes": counters[
+                "peak_mapped_bytes" if budget < 2**64 - 1 else "peak_active_bytes"
+            ],
             "step_seconds": counters["compute_seconds"] + counters["remat_seconds"],
             "loss": None,
         }

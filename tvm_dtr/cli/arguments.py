@@ -71,16 +71,19 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=DIMS",
         help="shape of an input whose dimensions the model leaves open: x=64,3,32,32",
     )
+    group.add_argument(
+        "--jobs", type=positive, metavar="N", help="compiler processes (default: one per core)"
+    )
 
 
 def build_options_given(arguments: argparse.Namespace) -> list[str]:
-    names = ("loss", "optimizer", "lr", "shape")
+    names = ("loss", "optimizer", "lr", "shape", "jobs")
     return [f"--{name}" for name in names if getattr(arguments, name) is not None]
 
 
 def build_keywords(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The keywords of tvm_dtr.build that the options stand for."""
-    from tvm_dtr import SGD  # imports TVM
+    """The keywords of make_training_step that the options stand for."""
+    from tvm_dtr.optim import SGD  # imports TVM
 
     optimizer = arguments.optimizer or DEFAULT_OPTIMIZER
     if optimizer == "none" and arguments.lr is not None:

@@ -12,6 +12,8 @@ from tvm_dtr.cli import arguments as args
 from tvm_dtr.cli.files import check_outputs, replacing, write_rows
 from tvm_dtr.cli.report import mebibytes, progress
 
+LABEL_WIDTH = 40  # characters of a kernel's name beside the bar
+
 
 def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
@@ -57,7 +59,19 @@ def build_program(arguments: argparse.Namespace) -> int:
 def compile_model(arguments: argparse.Namespace) -> Any:
     """The Program for the ONNX file ``arguments.model``, built with a progress bar."""
     name = Path(arguments.model).name
-    with progress(f"building {name}"):
-        import tvm_dtr
+    with progress(f"reading {name}") as report:
+        from tvm_dtr.build import make_training_step
+        from tvm_dtr.compile import compile_step
 
-        return tvm_dtr.build(arguments.model, **args.build_keywords(arguments))
+        step = make_training_step(arguments.model, **args.build_keywords(arguments))
+        report(0, label=f"compiling {name}")
+        return compile_step(
+            step,
+            "llvm",
+            progress=lambda done, total, kernel: report(done, total, _short(kernel)),
+            jobs=arguments.jobs,
+        )
+
+
+def _short(kernel: str) -> str:
+    return kernel if len(kernel) <= LABEL_WIDTH else kernel[: LABEL_WIDTH - 3] + "..."

@@ -56,7 +56,9 @@ def _tell(error: Exception, debug: bool) -> int:
     elif isinstance(error, (DTRError, OSError)):
         message = str(error)
     else:
-        message = f"internal error: {type(error).__name__}: {error}"
+        # TVM's errors start with its stack trace; what went wrong stands at the end.
+        reason = (str(error).strip().splitlines() or [""])[-1]
+        message = f"internal error: {type(error).__name__}: {reason}"
         if not debug:
             message += " (--debug shows the traceback)"
     print("tvm-dtr: error:", " ".join(message.split()), file=sys.stderr)

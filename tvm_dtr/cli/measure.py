@@ -72,7 +72,7 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
     label = "without a budget" if budget is None else f"budget {budget}"
     with contextlib.ExitStack() as stack:
         verifier = stack.enter_context(Verifier(program)) if verify else None
-        advance = stack.enter_context(progress(f"{settings.model}, {label}", settings.steps))
+        report = stack.enter_context(progress(f"{settings.model}, {label}", settings.steps))
         for step in range(settings.steps):
             outputs = vm.step(**inputs)
             seconds.append(vm.stats["step_seconds"])
@@ -81,7 +81,7 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
             if verifier is not None:
                 _refuse(step, verifier.check(inputs, outputs, vm.parameters))
                 tensors = len(outputs) + len(vm.parameters)
-            advance()
+            report(step + 1)
     row = _row(settings, budget, vm.stats, seconds, losses)
     row.update(verified=verify, verified_tensors=tensors)
     return Run(row, _trace(vm, inputs, label) if settings.trace else None)

@@ -12,8 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tvm_dtr.budget import format_bytes
 from tvm_dtr.errors import BudgetError
 
+HOLDERS_SHOWN = 12
 PIPED_WIDTH = 240  # columns where the output is no terminal: never cut a figure short
 
 
@@ -44,33 +46,32 @@ def mebibytes(count: float | None) -> str:
 
 def print_holders(error: BudgetError) -> None:
     """What held memory when it ran out, largest first, to standard error."""
-    if not error.holders:
+    shown, rest = error.holders[:HOLDERS_SHOWN], error.holders[HOLDERS_SHOWN:]
+    if not shown:
         return
-    columns = list(dict.fromkeys(key for holder in error.holders for key in holder))
-    rows = [[_cell(key, holder.get(key, "")) for key in columns] for holder in error.holders]
-    titles = [_holder_title(key) for key in columns]
-    _print(console(sys.stderr), "What holds memory at this point", titles, rows)
+    rows = [[h["name"], _held(h), format_bytes(h["bytes"])] for h in shown]
+    if rest:
+        rows.append([f"{len(rest)} more", "", format_bytes(sum(h["bytes"] for h in rest))])
+    _print(console(sys.stderr), "Held at this point", ["tensor", "why", "size"], rows)
 
 
-def _holder_title(key: str) -> str:
-    return "MiB" if key == "bytes" else key
-
-
-def _cell(key: str, value: Any) -> str:
-    return f"{value / 2**20:.3f}" if key == "bytes" else str(value)
+def _held(holder: dict[str, Any]) -> str:
+    reasons = {"pinned": holder.get("pinned"), "in use by the op": holder.get("locks")}
+    return ", ".join(reason for reason, true in reasons.items() if true)
 
 
 @contextlib.contextmanager
-def progress(label: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """A bar on standard error while the block runs; call the value once a unit is done.
+def progress(label: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """A bar on standard error while the block runs.
 
-    Without a total it only shows that work goes on. Nothing is shown off a terminal.
+    Gives ``report(done, total=None, label=None)``, to call as work is done. Without a total the
+    bar only shows that work goes on. Nothing is shown off a terminal.
     """
     target = console(sys.stderr)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        *([] if total is None else [MofNCompleteColumn()]),
+        MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=target,
         transient=True,
@@ -78,4 +79,8 @@ def progress(label: str, total: int | None = None) -> Iterator[Callable[[], None
     )
     with bar:
         task = bar.add_task(label, total=total)
-        yield lambda: bar.advance(task)
+
+        def report(done: int, total: int | None = None, label: str | None = None) -> None:
+            bar.update(task, completed=done, total=total, description=label)
+
+        yield report
