@@ -19,7 +19,7 @@ namespace {
 using Ids = std::vector<uint32_t>;
 
 // Tensors are (storage, base or -1), ops (kernel, inputs, outputs), instructions (code, id) with
-// codes 0 op, 1 view, 2 kill.
+// codes 0 op, 1 view, 2 kill, 3 constant, 4 retain.
 dtr::Program MakeProgram(const std::vector<std::tuple<double, uint64_t>>& kernels,
                          const std::vector<uint64_t>& storages,
                          const std::vector<std::tuple<uint32_t, int64_t>>& tensors,
@@ -38,7 +38,7 @@ dtr::Program MakeProgram(const std::vector<std::tuple<double, uint64_t>>& kernel
   program.pinned = pinned;
   program.results = results;
   for (const auto& [code, id] : instructions) {
-    if (code < 0 || code > 2) throw std::invalid_argument("op graph: unknown instruction code");
+    if (code < 0 || code > 4) throw std::invalid_argument("op graph: unknown instruction code");
     program.instructions.push_back({static_cast<dtr::Program::Code>(code), id});
   }
   program.Check();
@@ -54,11 +54,12 @@ dtr::RuntimeOptions Options(const std::string& policy, uint64_t seed, double thr
 }
 
 nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const std::string& policy,
-             uint64_t seed, double thrash_limit, bool memory) {
+             uint64_t seed, double thrash_limit, bool memory, bool exact_bytes) {
   dtr::ReplayOptions options;
   options.budget = budget.value_or(dtr::kUnlimited);
   options.runtime = Options(policy, seed, thrash_limit);
   options.record_memory = memory;
+  options.exact_bytes = exact_bytes;
   dtr::ReplayResult r;
   {
     nb::gil_scoped_release release;
@@ -100,7 +101,7 @@ NB_MODULE(_core, m) {
           "kernels"_a, "storages"_a, "tensors"_a, "ops"_a, "pinned"_a, "results"_a,
           "instructions"_a)
       .def("run", &Run, "budget"_a = nb::none(), "policy"_a = "dtr-eq", "seed"_a = 0,
-           "thrash_limit"_a = 10.0, "memory"_a = false)
+           "thrash_limit"_a = 10.0, "memory"_a = false, "exact_bytes"_a = false)
       .def("lower_bound", &dtr::LowerBound)
       .def(
           "smallest_budget",

@@ -74,50 +74,51 @@ void* Runtime::Pin(TensorId id) {
 // evicted tensors are as long as programs. Each pending op keeps locked what it has gathered.
 void Runtime::Execute(OpId target, bool first_run, TensorId wanted) {
   stack_.clear();
-  stack_.push_back({target, 0, first_run, wanted});
+  PushFrame({target, 0, first_run, wanted});
   try {
     while (!stack_.empty()) {
-      if (OpId missing = GatherInputs(); missing != kNone) {
-        stack_.push_back({missing, 0, false, kNone});
+      if (OpId missing = NextMissing(); missing != kNone) {
+        PushFrame({missing, 0, false, kNone});
         continue;
       }
       Perform(stack_.back());
-      Frame done = stack_.back();
-      stack_.pop_back();
-      UnlockInputs(done);
+      PopFrame();
     }
   } catch (...) {
-    while (!stack_.empty()) {
-      UnlockInputs(stack_.back());
-      stack_.pop_back();
-    }
+    while (!stack_.empty()) PopFrame();
     EvictTainted();
     throw;
   }
 }
 
-// Locks the inputs of the op on top of the stack; returns the producer of the first one that is
-// not in memory, kNone when all are locked.
-OpId Runtime::GatherInputs() {
+// Locks all operands at once, those in memory so that gathering one does not evict another, the
+// others so that they are locked as soon as they are back.
+void Runtime::PushFrame(const Frame& frame) {
+  stack_.push_back(frame);
+  for (TensorId in : graph_.ops_[frame.op].inputs) {
+    StorageId storage = graph_.tensors_[in].storage;
+    graph_.Touch(storage, clock_);
+    Lock(storage);
+  }
+}
+
+void Runtime::PopFrame() {
+  for (TensorId in : graph_.ops_[stack_.back().op].inputs) Unlock(graph_.tensors_[in].storage);
+  stack_.pop_back();
+}
+
+// The producer of the first operand of the op on top of the stack that is not in memory; kNone
+// when all are.
+OpId Runtime::NextMissing() {
   Frame& frame = stack_.back();
   const Op& op = graph_.ops_[frame.op];
   for (; frame.next_input < op.inputs.size(); ++frame.next_input) {
     const Tensor& t = graph_.tensors_[graph_.Root(op.inputs[frame.next_input])];
-    if (!t.defined) {
-      DTR_CHECK(t.producer != kNone, "an evicted tensor has lost its history");
-      return t.producer;
-    }
-    graph_.Touch(t.storage, clock_);
-    Lock(t.storage);
+    if (t.defined) continue;
+    DTR_CHECK(t.producer != kNone, "an evicted tensor has lost its history");
+    return t.producer;
   }
   return kNone;
-}
-
-void Runtime::UnlockInputs(const Frame& frame) {
-  const Op& op = graph_.ops_[frame.op];
-  for (uint32_t i = 0; i < frame.next_input; ++i) {
-    Unlock(graph_.tensors_[op.inputs[i]].storage);
-  }
 }
 
 void Runtime::Lock(StorageId id) {
@@ -237,8 +238,9 @@ void Runtime::Finish(const Frame& frame) {
     Tensor& t = graph_.tensors_[out];
     if (t.detached) continue;
     t.defined = true;
+    if (!frame.first_run) continue;  // its age counts from when it was asked for
     graph_.Touch(t.storage, clock_);
-    if (frame.first_run && t.storage != charged) ChangeCost(charged = t.storage, op.cost);
+    if (t.storage != charged) ChangeCost(charged = t.storage, op.cost);
   }
   unwanted_.clear();
   for (StorageId s : fresh_) {

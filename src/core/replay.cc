@@ -1,9 +1,10 @@
 #include "core/replay.h"
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
-#include <unordered_map>
 
+#include "core/counting_arena.h"
 #include "core/page_arena.h"
 
 namespace dtr {
@@ -27,12 +28,14 @@ class MemoryRecorder : public Observer {
 class Player {
  public:
   Player(const Program& program, Runtime* runtime)
-      : program_(program), runtime_(runtime), ids_(program.tensors.size(), kNone) {}
+      : program_(program),
+        runtime_(runtime),
+        ids_(program.tensors.size(), kNone),
+        storage_ids_(program.storages.size(), kNone),
+        constant_(program.tensors.size(), false) {}
 
   void Run(uint32_t* current_op) {
-    for (uint32_t t : program_.pinned) {
-      if (ids_[t] == kNone) ids_[t] = runtime_->AddConstant(Bytes(t));
-    }
+    for (uint32_t t : program_.pinned) AddConstant(t);
     runtime_->BeginInvocation(program_.TotalCost());
     for (const Program::Instruction& instruction : program_.instructions) {
       switch (instruction.code) {
@@ -44,7 +47,13 @@ class Player {
           ids_[instruction.id] = runtime_->NewView(ids_[program_.tensors[instruction.id].base]);
           break;
         case Program::Code::kKill:
-          Kill(instruction.id);
+          if (!IsConstant(instruction.id)) runtime_->Release(ids_[instruction.id]);
+          break;
+        case Program::Code::kRetain:
+          if (!IsConstant(instruction.id)) runtime_->Retain(ids_[instruction.id]);
+          break;
+        case Program::Code::kConstant:
+          AddConstant(instruction.id);
           break;
       }
     }
@@ -56,31 +65,40 @@ class Player {
     return program_.storages[program_.tensors[tensor].storage];
   }
 
+  void AddConstant(uint32_t tensor) {
+    if (ids_[tensor] != kNone) return;
+    ids_[tensor] = runtime_->AddConstant(Bytes(tensor));
+    uint32_t storage = program_.tensors[tensor].storage;
+    storage_ids_[storage] = runtime_->graph().tensor(ids_[tensor]).storage;
+    constant_[tensor] = true;
+  }
+  // Inputs, state and constants are held by the caller as well: their names come and go freely.
+  bool IsConstant(uint32_t tensor) const { return constant_[tensor]; }
+
   void RunOp(const Program::OpInfo& op) {
     inputs_.clear();
     outputs_.clear();
+    fresh_.clear();
     for (uint32_t t : op.inputs) inputs_.push_back(ids_[t]);
     for (uint32_t t : op.outputs) {
-      StorageId s = runtime_->NewStorage(Bytes(t));
+      // An output in a storage that an earlier op made is a view with an op of its own.
+      StorageId& s = storage_ids_[program_.tensors[t].storage];
+      if (s == kNone) fresh_.push_back(s = runtime_->NewStorage(Bytes(t)));
       ids_[t] = runtime_->NewTensor(s);
-      runtime_->ReleaseStorage(s);
       outputs_.push_back(ids_[t]);
     }
+    for (StorageId s : fresh_) runtime_->ReleaseStorage(s);
     const Program::Kernel& kernel = program_.kernels[op.kernel];
     runtime_->Call(op.kernel, inputs_, outputs_, kernel.cost, kernel.workspace_bytes);
-  }
-
-  // Inputs, state and constants are held by the caller as well: a kill does not free them.
-  void Kill(uint32_t tensor) {
-    uint32_t root = program_.tensors[tensor].base == kNone ? tensor : program_.tensors[tensor].base;
-    if (root == tensor && runtime_->graph().tensor(ids_[tensor]).detached) return;
-    runtime_->Release(ids_[tensor]);
   }
 
   const Program& program_;
   Runtime* runtime_;
   std::vector<TensorId> ids_;
+  std::vector<StorageId> storage_ids_;
+  std::vector<bool> constant_;
   std::vector<TensorId> inputs_, outputs_;
+  std::vector<StorageId> fresh_;
 };
 
 }  // namespace
@@ -117,11 +135,16 @@ double Program::TotalCost() const {
 
 ReplayResult Replay(const Program& program, const ReplayOptions& options) {
   ReplayResult result;
-  PageArena arena(options.budget, /*backed=*/false);
+  std::unique_ptr<Arena> arena;
+  if (options.exact_bytes) {
+    arena = std::make_unique<CountingArena>(options.budget);
+  } else {
+    arena = std::make_unique<PageArena>(options.budget, /*backed=*/false);
+  }
   NoExecutor executor;
   RuntimeOptions runtime_options = options.runtime;
   runtime_options.measure_time = false;
-  Runtime runtime(&arena, &executor, runtime_options);
+  Runtime runtime(arena.get(), &executor, runtime_options);
   MemoryRecorder recorder(&result.memory);
   if (options.record_memory) runtime.set_observer(&recorder);
   uint32_t current_op = kNone;
@@ -135,7 +158,7 @@ ReplayResult Replay(const Program& program, const ReplayOptions& options) {
   } catch (const ThrashError&) {
     result.result = "thrash";
   }
-  result.peak_bytes = arena.peak_active();
+  result.peak_bytes = arena->peak_active();
   result.pinned_bytes = runtime.pinned_bytes();
   result.stats = runtime.stats();
   if (result.stats.compute_cost > 0) {

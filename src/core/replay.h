@@ -15,10 +15,10 @@ namespace dtr {
 
 // The program's OpGraph with its order of execution; ids index the vectors.
 struct Program {
-  enum class Code : uint8_t { kOp, kView, kKill };
+  enum class Code : uint8_t { kOp, kView, kKill, kConstant, kRetain };
   struct Instruction {
     Code code;
-    uint32_t id;  // an op, a view's tensor, a tensor
+    uint32_t id;  // of the op for kOp, else of the tensor
   };
   struct Kernel {
     double cost;  // nanoseconds
@@ -36,7 +36,7 @@ struct Program {
   std::vector<uint64_t> storages;  // bytes
   std::vector<TensorInfo> tensors;
   std::vector<OpInfo> ops;
-  std::vector<uint32_t> pinned;   // tensors there from start to end: inputs, state, constants
+  std::vector<uint32_t> pinned;   // there from the start to the end: inputs, state, constants
   std::vector<uint32_t> results;  // tensors handed out at the end
   std::vector<Instruction> instructions;
 
@@ -60,6 +60,7 @@ struct ReplayOptions {
   uint64_t budget = kUnlimited;
   RuntimeOptions runtime;
   bool record_memory = false;
+  bool exact_bytes = false;  // count bytes as given, with no rounding to classes and pages
 };
 
 ReplayResult Replay(const Program& program, const ReplayOptions& options);

@@ -127,7 +127,7 @@ class Runtime {
  private:
   struct Frame {
     OpId op;
-    uint32_t next_input;  // inputs before it are locked
+    uint32_t next_input;  // inputs before it are in memory
     bool first_run;
     TensorId wanted;  // what the caller of Data() asked for, else kNone
   };
@@ -147,8 +147,9 @@ class Runtime {
 
   // running (materialize.cc)
   void Execute(OpId target, bool first_run, TensorId wanted);
-  OpId GatherInputs();
-  void UnlockInputs(const Frame& frame);
+  void PushFrame(const Frame& frame);
+  void PopFrame();
+  OpId NextMissing();
   void Perform(const Frame& frame);
   void AllocateOutputs(const Frame& frame);
   void RunKernel(const Frame& frame);

@@ -26,11 +26,12 @@ class Lru : public Policy {
   }
 };
 
-// 1 / m
+// 1 / m. Sizes tie all the time; the paper's simulator takes the newest, which tells.
 class Size : public Policy {
  public:
   StorageId SelectVictim(const Graph& graph, double) override {
-    return ScanForLargest(graph, [](const Graph::Candidate& c, double) { return c.bytes; });
+    return ScanForLargest<Ties::kLast>(graph,
+                                       [](const Graph::Candidate& c, double) { return c.bytes; });
   }
 };
 

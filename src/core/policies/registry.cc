@@ -11,8 +11,8 @@ struct Entry {
 };
 
 constexpr Entry kPolicies[] = {
-    {"dtr-eq", MakeDtrEq}, {"dtr-local", MakeDtrLocal}, {"lru", MakeLru},
-    {"size", MakeSize},    {"random", MakeRandom},
+    {"dtr-eq", MakeDtrEq}, {"dtr", MakeDtr},   {"dtr-local", MakeDtrLocal}, {"lru", MakeLru},
+    {"size", MakeSize},    {"msps", MakeMsps}, {"random", MakeRandom},
 };
 
 }  // namespace

@@ -9,6 +9,8 @@
 namespace dtr {
 
 std::unique_ptr<Policy> MakeDtrEq(uint64_t seed);
+std::unique_ptr<Policy> MakeDtr(uint64_t seed);
+std::unique_ptr<Policy> MakeMsps(uint64_t seed);
 std::unique_ptr<Policy> MakeDtrLocal(uint64_t seed);
 std::unique_ptr<Policy> MakeLru(uint64_t seed);
 std::unique_ptr<Policy> MakeSize(uint64_t seed);

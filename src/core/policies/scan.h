@@ -6,16 +6,20 @@
 
 namespace dtr {
 
-// The candidate with the largest value(candidate, best so far); ties go to the one that became
-// evictable first. `value` may return less than `best` as soon as it knows that it cannot win.
-template <typename Value>
+// Equal values go to the storage that became evictable first, or last.
+enum class Ties { kFirst, kLast };
+
+// The candidate with the largest value(candidate, best so far). `value` may return anything less
+// than `best` as soon as it knows that it cannot win.
+template <Ties ties = Ties::kFirst, typename Value>
 StorageId ScanForLargest(const Graph& graph, Value value) {
   StorageId victim = kNone;
   double best = -1;
   uint64_t since = 0;
   for (const Graph::Candidate& c : graph.evictable()) {
     double v = value(c, best);
-    if (v > best || (v == best && victim != kNone && c.since < since)) {
+    bool earlier = ties == Ties::kFirst ? c.since < since : c.since > since;
+    if (v > best || (v == best && victim != kNone && earlier)) {
       best = v;
       victim = c.storage;
       since = c.since;
