@@ -149,5 +149,4 @@ def _trace(vm: Any, inputs: dict[str, np.ndarray], label: str) -> MemoryTrace:
     vm.trace_memory(True)
     vm.step(**inputs)
     seconds, active_bytes = vm.memory_trace()
-    vm.trace_memory(False)
     return MemoryTrace(label, seconds, active_bytes)
