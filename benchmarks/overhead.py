@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
-import tvm  # noqa: E402
-from tvm import relay  # noqa: E402
+import tvm
+from tvm import relay
 
-from tvm_dtr.vm import VirtualMachine  # noqa: E402
+from tvm_dtr.vm import VirtualMachine
 
 
 def chain_executable(ops: int, folder: Path) -> tvm.runtime.vm.Executable:

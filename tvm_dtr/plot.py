@@ -101,5 +101,5 @@ def _draw(axes: Any, trace: MemoryTrace, style: dict[str, Any]) -> None:
 def _draw_budget(axes: Any, budget_bytes: int) -> None:
     height = budget_bytes / MEBIBYTE
     axes.axhline(
-        height, color="0.0", linestyle="--", linewidth=1.0, label=f"budget ({height:.1f} MiB)"
+        height, color="0.0", linestyle="--", linewidth=1.0, label=f"the budget ({height:.1f} MiB)"
     )

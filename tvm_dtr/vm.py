@@ -16,8 +16,8 @@ from .plugin import load_plugin
 from .step_inputs import check_inputs, check_state
 
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
-import tvm  # noqa: E402
-from tvm.runtime import vm as tvm_vm  # noqa: E402
+import tvm
+from tvm.runtime import vm as tvm_vm
 
 _HOLDERS_SHOWN = 5
 

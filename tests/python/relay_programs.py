@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
-import tvm  # noqa: E402
-from tvm import relay  # noqa: E402
-from tvm.relay.prelude import Prelude  # noqa: E402
+import tvm
+from tvm import relay
+from tvm.relay.prelude import Prelude
 
 FLOAT = "float32"
 

@@ -10,7 +10,7 @@ from tvm_dtr.plot import MemoryTrace, memory_figure, picture_format, save_figure
 
 MIB = 2**20
 FULL = MemoryTrace("without a budget", np.array([0.0, 0.1, 0.2]), np.array([10, 100, 20]) * MIB)
-SMALL = MemoryTrace("budget 40%", np.array([0.0, 0.2, 0.3]), np.array([10, 40, 20]) * MIB)
+SMALL = MemoryTrace("within the budget", np.array([0.0, 0.2, 0.3]), np.array([10, 40, 20]) * MIB)
 
 
 def lines(figure):
@@ -23,7 +23,7 @@ def test_curves_carry_the_data_in_milliseconds_and_mebibytes():
     np.testing.assert_allclose(curve.get_xdata(), [0, 100, 200])
     np.testing.assert_allclose(curve.get_ydata(), [10, 100, 20])
     assert curve.get_drawstyle() == "steps-post"
-    assert set(drawn["budget (40.0 MiB)"].get_ydata()) == {40.0}
+    assert set(drawn["the budget (40.0 MiB)"].get_ydata()) == {40.0}
 
 
 def test_without_a_budget_there_is_no_line():
@@ -53,7 +53,7 @@ def test_png_and_svg_are_written_and_repeatable(tmp_path):
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     words = "".join(ElementTree.parse(tmp_path / "a.svg").getroot().itertext())
-    assert "budget (40.0 MiB)" in words
+    assert "the budget (40.0 MiB)" in words
 
 
 def test_what_cannot_be_drawn_is_refused():

@@ -69,7 +69,7 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
     seconds: list[float] = []
     losses: list[float] = []
     tensors = 0
-    label = "without a budget" if budget is None else f"budget {budget}"
+    label = "without a budget" if budget is None else "within the budget"
     with contextlib.ExitStack() as stack:
         verifier = stack.enter_context(Verifier(program)) if verify else None
         report = stack.enter_context(progress(f"{settings.model}, {label}", settings.steps))
