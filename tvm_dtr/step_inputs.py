@@ -67,11 +67,16 @@ def _convert(spec: Spec, value: Any) -> np.ndarray:
     if array.shape != tuple(spec.shape):
         raise ValueError(f"expected {_form(spec)}, got {_got(array)}")
     is_typed = isinstance(value, np.ndarray | np.generic)
-    casting = "safe" if is_typed else "same_kind"
-    integers_to_floats = not is_typed and array.dtype.kind in "iu" and dtype.kind == "f"
-    if not (np.can_cast(array.dtype, dtype, casting) or integers_to_floats):
+    if not _converts(array.dtype, dtype, is_typed):
         raise ValueError(f"expected {_form(spec)}, got {_got(array)}: convert it first")
     return np.ascontiguousarray(array, dtype=dtype).reshape(spec.shape)
+
+
+def _converts(given: np.dtype, expected: np.dtype, is_typed: bool) -> bool:
+    if is_typed:
+        return np.can_cast(given, expected, "safe")
+    integers_to_floats = given.kind in "iu" and expected.kind == "f"
+    return integers_to_floats or np.can_cast(given, expected, "same_kind")
 
 
 def _form(spec: Spec) -> str:

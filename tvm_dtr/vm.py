@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from . import _core
 from .budget import Budget, format_bytes, parse_budget
 from .errors import BudgetError, ThrashError, UsageError
 from .plugin import load_plugin
+from .replay import check_budget, unbudgeted_peak_bytes
 from .step_inputs import check_inputs, check_state
 
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
@@ -61,7 +63,8 @@ class VirtualMachine(tvm_vm.VirtualMachine):
 
     Raises:
         UsageError: the budget does not parse, the policy is unknown.
-        BudgetError: the parameters alone do not fit the budget.
+        BudgetError: a step of the program cannot run under the budget; names the smallest that
+            works.
     """
 
     def __init__(
@@ -81,6 +84,8 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         self._attach(executable)
         budget = self._resolve(parse_budget(memory_budget))
         _check_policy(policy)
+        if budget is not None and self._program is not None:
+            check_budget(self._program.graph, budget, policy, seed, thrash_limit)
         self.module["configure"](_code(budget), policy, seed, float(thrash_limit))
         self._setup_device([tvm.cpu()] if device is None else device, None)
         self._state: dict[str, Any] = {}
@@ -268,15 +273,12 @@ class VirtualMachine(tvm_vm.VirtualMachine):
     def _resolve(self, budget: Budget) -> int | None:
         if budget.fraction is None:
             return budget.bytes
-        peak = getattr(self._program, "unbudgeted_peak_bytes", None)
-        if callable(peak):
-            peak = peak()
-        if peak is None:
+        if self._program is None:
             raise UsageError(
                 "a budget in percent needs the unbudgeted peak, which is known of programs from "
                 "tvm_dtr.build only: give it in bytes, for example 512MiB"
             )
-        return budget.resolve(peak)
+        return budget.resolve(unbudgeted_peak_bytes(self._program.graph))
 
     def _set_costs(self) -> None:
         kernels = {kernel.name: kernel for kernel in self._training_program().graph.kernels}
@@ -323,8 +325,6 @@ def _code(budget: int | None) -> int:
 
 
 def _check_policy(policy: str) -> None:
-    from . import _core
-
     if policy not in _core.policies():
         raise UsageError(
             f"unknown policy '{policy}': choose one of {', '.join(sorted(_core.policies()))}"

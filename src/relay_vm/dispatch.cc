@@ -16,7 +16,7 @@ void DtrVirtualMachine::Dispatch() {
     const Instruction& in = code_[pc_];
     ++instructions_;
     switch (in.op) {
-      // clang-format off
+        // clang-format off
       case Opcode::Move:           Move(in); break;
       case Opcode::Ret:            if (Ret(in)) return; break;
       case Opcode::Invoke:         Invoke(in); break;
@@ -181,10 +181,10 @@ void DtrVirtualMachine::LoadConst(const Instruction& in) {
 
 void DtrVirtualMachine::AllocStorage(const Instruction& in) {
   const auto& operands = in.alloc_storage;
-  uint64_t bytes = operands.ndim > 0
-                       ? DenseBytes(operands.shape, static_cast<int32_t>(operands.ndim),
-                                    operands.dtype_hint)
-                       : static_cast<uint64_t>(ReadInteger(operands.allocation_size));
+  uint64_t bytes =
+      operands.ndim > 0
+          ? DenseBytes(operands.shape, static_cast<int32_t>(operands.ndim), operands.dtype_hint)
+          : static_cast<uint64_t>(ReadInteger(operands.allocation_size));
   Register(in.dst) = ObjectRef(make_object<StorageHandleObj>(engine_.get(), bytes));
   pc_++;
 }

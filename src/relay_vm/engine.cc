@@ -105,8 +105,8 @@ NDArray Engine::MakeOutput(const TensorHandleObj& handle) {
     }
   }
   char* base = static_cast<char*>(runtime_.Pin(handle.tensor));
-  auto* container = new OutputContainer(base + handle.byte_offset, CopyShape(handle),
-                                        handle.dtype, handle.device);
+  auto* container = new OutputContainer(base + handle.byte_offset, CopyShape(handle), handle.dtype,
+                                        handle.device);
   container->SetDeleter(DeleteOutput);
   container->engine = shared_from_this();
   container->released = {handle.tensor, base};

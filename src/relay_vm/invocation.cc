@@ -75,8 +75,8 @@ void DtrVirtualMachine::GatherInputs() {
   for (size_t i = 0; i < handles.size(); ++i) {
     if (handles[i].defined()) continue;
     const ObjectRef& value = (*invocation_.inputs)[i];
-    ICHECK(value.defined()) << "Input " << function.params[i] << " of function "
-                            << invocation_.name << " has not been set";
+    ICHECK(value.defined()) << "Input " << function.params[i] << " of function " << invocation_.name
+                            << " has not been set";
     handles[i] = FromCaller(value, {Origin::kInput, static_cast<uint32_t>(i)});
   }
   PushFrame(function, 0);

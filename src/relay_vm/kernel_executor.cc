@@ -32,8 +32,13 @@ void KernelExecutor::AddKernel(std::string name, tvm::runtime::PackedFunc functi
 void KernelExecutor::Describe(TensorId tensor, const TensorHandleObj& handle, Origin origin) {
   if (tensor >= tensors_.size()) tensors_.resize(std::max<size_t>(2 * tensors_.size(), tensor + 1));
   TensorInfo& info = tensors_[tensor];
-  info.array = {nullptr,      handle.device, handle.ndim, handle.dtype,
-                const_cast<int64_t*>(handle.shape), nullptr, 0};
+  info.array = {nullptr,
+                handle.device,
+                handle.ndim,
+                handle.dtype,
+                const_cast<int64_t*>(handle.shape),
+                nullptr,
+                0};
   info.byte_offset = handle.byte_offset;
   info.shape_owner = handle.shape_owner;
   info.source = handle.source;

@@ -24,9 +24,9 @@ struct Origin {
 struct Kernel {
   std::string name;
   tvm::runtime::PackedFunc function;
-  double cost_ns = -1;            // negative: not measured yet
-  uint64_t workspace_bytes = 0;   // reserved for each run
-  bool workspace_known = false;   // else learned: a run that lacks some is made again
+  double cost_ns = -1;           // negative: not measured yet
+  uint64_t workspace_bytes = 0;  // reserved for each run
+  bool workspace_known = false;  // else learned: a run that lacks some is made again
 };
 
 // A kernel asked for more workspace than its op had reserved.
@@ -64,7 +64,7 @@ class KernelExecutor : public Executor {
 
  private:
   struct TensorInfo {
-    DLTensor array{};           // data is set for each call
+    DLTensor array{};  // data is set for each call
     uint64_t byte_offset = 0;
     tvm::runtime::ObjectRef shape_owner, source;
     Origin origin;

@@ -169,12 +169,11 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
        }},
       {"set_costs", [](DtrVirtualMachine* vm, TVMArgs args,
                        TVMRetValue*) { vm->SetCosts(args[0], args[1], args[2]); }},
-      {"stats",
-       [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->StatsJson(); }},
+      {"stats", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->StatsJson(); }},
       {"last_error",
        [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->last_error_; }},
-      {"copy_in", [](DtrVirtualMachine* vm, TVMArgs args,
-                     TVMRetValue* rv) { *rv = vm->CopyIn(args[0]); }},
+      {"copy_in",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) { *rv = vm->CopyIn(args[0]); }},
       {"clear", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) { vm->Clear(); }},
       {"trace_memory", [](DtrVirtualMachine* vm, TVMArgs args,
                           TVMRetValue* rv) { *rv = vm->TraceMemory(args[0].operator bool()); }},
@@ -204,9 +203,8 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
   };
   auto own = kOwn.find(name);
   if (own != kOwn.end()) {
-    return PackedFunc([self, this, body = own->second](TVMArgs args, TVMRetValue* rv) {
-      body(this, args, rv);
-    });
+    return PackedFunc(
+        [self, this, body = own->second](TVMArgs args, TVMRetValue* rv) { body(this, args, rv); });
   }
   PackedFunc stock = VirtualMachine::GetFunction(name, self);
   return PackedFunc([self, this, stock, key = std::string(name)](TVMArgs args, TVMRetValue* rv) {

@@ -5,8 +5,8 @@
 
 namespace dtr::relay_vm {
 
-using tvm::runtime::ShapeTuple;
 using tvm::runtime::make_object;
+using tvm::runtime::ShapeTuple;
 
 TensorHandleObj* DtrVirtualMachine::AsTensor(const ObjectRef& value) const {
   DTR_CHECK(value.defined(), "an instruction reads an empty register");

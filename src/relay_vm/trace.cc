@@ -13,7 +13,7 @@ void MemoryTrace::Add(Kind kind, uint64_t active_bytes) {
 tvm::runtime::NDArray MemoryTrace::Samples() const {
   auto rows = static_cast<int64_t>(samples_.size() / 4);
   auto array = tvm::runtime::NDArray::Empty({rows, 4}, {kDLFloat, 64, 1}, {kDLCPU, 0});
-  array.CopyFromBytes(samples_.data(), samples_.size() * sizeof(double));
+  if (rows > 0) array.CopyFromBytes(samples_.data(), samples_.size() * sizeof(double));
   return array;
 }
 

@@ -64,9 +64,9 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   // A function that is running. Its registers are registers_[base, base + register_file_size).
   struct CallFrame {
     const VMFunction* function;
-    Index pc;          // where to go on, valid while a callee runs
+    Index pc;  // where to go on, valid while a callee runs
     size_t base;
-    RegName result;    // register of the caller that takes what it returns
+    RegName result;  // register of the caller that takes what it returns
   };
   // What is being invoked from outside; kept after a BudgetError.
   struct Invocation {

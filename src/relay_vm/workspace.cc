@@ -75,17 +75,15 @@ WorkspaceStack* WorkspaceStack::NewMeasuring() {
   return stack;
 }
 
-void* WorkspaceStack::Allocate(int device_type, int device_id, uint64_t bytes, int code,
-                               int bits) {
+void* WorkspaceStack::Allocate(int device_type, int device_id, uint64_t bytes, int code, int bits) {
   uint64_t rounded = Align(std::max<uint64_t>(bytes, 1));
   bool fits = measuring_ || top_ + rounded <= size_;
   if (!fits || depth_ == kMaxDepth) {
     RaiseTo(&root_->needed_, OpBytes(top_ + rounded));
     return nullptr;  // the kernel gives up; the op reports how much was missing
   }
-  void* data = measuring_
-                   ? TVMBackendAllocWorkspace(device_type, device_id, bytes, code, bits)
-                   : base_ + top_;
+  void* data = measuring_ ? TVMBackendAllocWorkspace(device_type, device_id, bytes, code, bits)
+                          : base_ + top_;
   entries_[depth_++] = {data, rounded};
   top_ += rounded;
   if (measuring_) RaiseTo(&root_->peak_, OpBytes(top_));
@@ -97,7 +95,6 @@ int WorkspaceStack::Free(int device_type, int device_id, void* data) {
   if (depth_ > 0 && entries_[depth_ - 1].data == data) top_ -= entries_[--depth_].bytes;
   return measuring_ ? TVMBackendFreeWorkspace(device_type, device_id, data) : 0;
 }
-
 
 void WorkspaceStack::RaiseTo(std::atomic<uint64_t>* value, uint64_t bytes) {
   uint64_t seen = value->load(std::memory_order_relaxed);

@@ -141,7 +141,7 @@ def lists(length: int = 6) -> Program:
     """Builds a list, maps over it and returns it."""
     module = tvm.IRModule()
     prelude = Prelude(module)
-    list_type, cons, nil = module.get_type("List")
+    _, cons, nil = module.get_type("List")
     x = relay.var("x", shape=(3,), dtype=FLOAT)
     value: relay.Expr = nil()
     for k in range(length):
