@@ -67,7 +67,6 @@ TensorId Runtime::NewView(TensorId base) {
 }
 
 TensorId Runtime::AddConstant(uint64_t bytes) {
-  still_needed_ = 0;
   Block block = AllocateOrEvict(bytes, kNone);
   StorageId storage = NewStorage(bytes);
   graph_.storages_[storage].block = block;
@@ -75,7 +74,6 @@ TensorId Runtime::AddConstant(uint64_t bytes) {
 }
 
 TensorId Runtime::AddExternal(void* data, uint64_t bytes) {
-  still_needed_ = 0;
   while (!arena_->Charge(bytes)) {
     StorageId victim = policy_->SelectVictim(graph_, clock_);
     if (victim == kNone) ThrowBudgetError(bytes, kNone);
@@ -265,7 +263,6 @@ void Runtime::BeginInvocation(double expected_cost) {
 }
 
 uint64_t Runtime::SetBudget(uint64_t bytes) {
-  still_needed_ = 0;
   uint64_t old = arena_->capacity();
   bool fits = false;
   arena_->SetCapacity(bytes, &fits);

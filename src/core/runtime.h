@@ -163,6 +163,7 @@ class Runtime {
   Block AllocateOrEvict(uint64_t bytes, OpId op);
   void Evict(StorageId storage, bool eager);
   std::vector<Holder> Holders() const;
+  uint64_t StillNeeded(uint64_t bytes, OpId op) const;
   [[noreturn]] void ThrowBudgetError(uint64_t bytes, OpId op);
   void Lock(StorageId storage);
   void Unlock(StorageId storage);
@@ -182,7 +183,6 @@ class Runtime {
   double invocation_compute_ = 0, invocation_remat_ = 0, expected_cost_ = 0;
   uint64_t pinned_bytes_ = 0;  // rounded sizes of pinned storages
 
-  uint64_t still_needed_ = 0;  // bytes the op at hand has yet to get, for error messages
 
   // Kept between calls so that running allocates nothing.
   std::vector<Frame> stack_;
