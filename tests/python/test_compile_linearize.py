@@ -6,7 +6,7 @@ from tvm import relay
 
 from tvm_dtr.compile.fuse import fuse
 from tvm_dtr.compile.linearize import linearize
-from tvm_dtr.compile.opgraph import Kernel, OpGraph, tensor_bytes
+from tvm_dtr.compile.opgraph import OpGraph, tensor_bytes
 
 
 def graph_of(*results, params, segment_calls=None):
@@ -114,19 +114,6 @@ def test_repeated_result_and_parameter():
     graph = graph_of(soft, x, soft, x, params=[x])
     assert graph.results == [1, 0, 1, 0]
     assert graph.instructions == [("op", 0)]
-
-
-def test_peak_bytes():
-    """A chain of three tensors of 96 bytes over a parameter of 96, a view, and workspace."""
-    x = relay.var("x", shape=(4, 6))
-    view = relay.reshape(relay.nn.softmax(relay.nn.softmax(x)), (24,))
-    graph = graph_of(relay.nn.softmax(relay.reshape(view, (2, 12))), params=[x])
-    assert [len(op.outputs) for op in graph.ops] == [1, 1, 1]
-    graph.kernels = [Kernel("a", 1.0, 0), Kernel("b", 1.0, 1000)]
-    # x, the input and the output of the op; the last op has another shape and the workspace.
-    assert graph.peak_bytes() == 3 * 96 + 1000
-    graph.kernels[1].workspace_bytes = 0
-    assert graph.peak_bytes() == 3 * 96
 
 
 def test_json_round_trip():

@@ -127,28 +127,3 @@ class OpGraph:
         if kind == "op":
             return self.ops[index].outputs
         return [index] if kind in ("view", "const") else []
-
-    def peak_bytes(self) -> int:
-        """The most bytes held at a time when nothing is evicted.
-
-        Parameters, constants and results of ops that are alive, and the workspace of the running
-        op. The caller holds the parameters all the while, so killing them frees nothing.
-        """
-        held = sum(self.storages[self.tensors[t].storage] for t in self.parameters + self.constants)
-        fixed = {self.tensors[t].storage for t in self.parameters + self.constants}
-        views: dict[int, int] = {}  # storage -> tensors alive in it
-        peak = held
-        for kind, index in self.instructions:
-            for tensor in self.tensors_defined((kind, index)):
-                storage = self.tensors[tensor].storage
-                views[storage] = views.get(storage, 0) + 1
-                if views[storage] == 1 and storage not in fixed:
-                    held += self.storages[storage]
-            if kind == "op":
-                peak = max(peak, held + self.kernels[self.ops[index].kernel].workspace_bytes)
-            if kind == "kill":
-                storage = self.tensors[index].storage
-                views[storage] = views.get(storage, 0) - 1
-                if views[storage] == 0 and storage not in fixed:
-                    held -= self.storages[storage]
-        return peak
