@@ -1,0 +1,27 @@
+"""Reverse-mode automatic differentiation of Relay in graph form.
+
+:func:`gradients` walks the graph backwards with one table of rules (``rules.GRADIENTS``), one
+file per family of ops. The result has static shapes only.
+"""
+
+from . import conv, dense, elementwise, normalization, pool, reduce, shape
+from .composite import composite, inline_composites
+from .reverse import gradients
+from .rules import CONSTANT_OPS, GRADIENTS, Adjoint, gradient
+
+__all__ = [
+    "CONSTANT_OPS",
+    "GRADIENTS",
+    "Adjoint",
+    "composite",
+    "conv",
+    "dense",
+    "elementwise",
+    "gradient",
+    "gradients",
+    "inline_composites",
+    "normalization",
+    "pool",
+    "reduce",
+    "shape",
+]

@@ -1,0 +1,198 @@
+"""Gradients of convolutions (NCHW, OIHW).
+
+With y = conv(x, w): dx is a transposed convolution of dy, dw a convolution of x by dy in which
+batch and channels change places. Strides of the forward op become dilation of dy in both.
+Which of several equal formulas is taken was chosen by the speed of its CPU kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import relay
+
+from ..errors import ModelError
+from ..relay_graph import Expr, shape_of, source_of
+from .rules import Adjoint, gradient
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A 2-d convolution's sizes; ``before``/``after`` are the paddings, ``rest`` what each
+    spatial axis of the padded input has beyond the last window."""
+
+    batch: int
+    channels: int
+    filters: int
+    groups: int
+    size: Pair
+    out: Pair
+    kernel: Pair
+    stride: Pair
+    dilation: Pair
+    before: Pair
+    after: Pair
+
+    @property
+    def rest(self) -> Pair:
+        def one(i: int) -> int:
+            span = self.dilation[i] * (self.kernel[i] - 1) + 1
+            return (self.size[i] + self.before[i] + self.after[i] - span) % self.stride[i]
+
+        return one(0), one(1)
+
+
+def _pair(values: object) -> Pair:
+    a, b = (int(v) for v in values)  # type: ignore[attr-defined]
+    return a, b
+
+
+def geometry(call: relay.Call) -> Geometry:
+    """Read a typed nn.conv2d call."""
+    attrs = call.attrs
+    if attrs.data_layout != "NCHW" or attrs.kernel_layout != "OIHW":
+        where = source_of(call) or "nn.conv2d"
+        raise ModelError(f"{where}: no gradient for layout {attrs.data_layout}")
+    batch, channels, *size = shape_of(call.args[0])
+    _, filters, *out = shape_of(call)
+    top, left, bottom, right = (int(p) for p in attrs.padding)
+    return Geometry(
+        batch=batch,
+        channels=channels,
+        filters=filters,
+        groups=int(attrs.groups),
+        size=_pair(size),
+        out=_pair(out),
+        kernel=_pair(shape_of(call.args[1])[2:]),
+        stride=_pair(attrs.strides),
+        dilation=_pair(attrs.dilation),
+        before=(top, left),
+        after=(bottom, right),
+    )
+
+
+def mirrored_kernel(w: Expr, g: Geometry) -> Expr:
+    """The filter of the input gradient as a plain convolution: mirrored, in and out swapped."""
+    for axis in (2, 3):
+        if g.kernel[axis - 2] > 1:
+            w = relay.reverse(w, axis)
+    per_in, per_out = g.channels // g.groups, g.filters // g.groups
+    if g.groups == 1:
+        return relay.transpose(w, (1, 0, 2, 3))
+    if per_in == 1 and per_out == 1:
+        return w
+    w = relay.reshape(w, (g.groups, per_out, per_in, *g.kernel))
+    w = relay.transpose(w, (0, 2, 1, 3, 4))
+    return relay.reshape(w, (g.channels, per_out, *g.kernel))
+
+
+def _pointwise_input_gradient(dy: Expr, w: Expr, g: Geometry) -> Expr:
+    """1x1 kernels without padding: convolve first, then spread by the stride."""
+    dx = relay.nn.conv2d(
+        dy,
+        mirrored_kernel(w, g),
+        groups=g.groups,
+        channels=g.channels,
+        kernel_size=(1, 1),
+    )
+    if g.stride != (1, 1):
+        dx = relay.nn.dilate(dx, (1, 1, *g.stride))
+    if g.rest != (0, 0):
+        dx = relay.nn.pad(dx, ((0, 0), (0, 0), (0, g.rest[0]), (0, g.rest[1])))
+    return dx
+
+
+def _dilated_input_gradient(dy: Expr, w: Expr, g: Geometry) -> Expr:
+    """Any dilation, any padding: convolve the spread dy with the mirrored kernel."""
+    if g.stride != (1, 1):
+        dy = relay.nn.dilate(dy, (1, 1, *g.stride))
+    reach = [g.dilation[i] * (g.kernel[i] - 1) for i in (0, 1)]
+    low = [reach[i] - g.before[i] for i in (0, 1)]
+    high = [reach[i] - g.after[i] + g.rest[i] for i in (0, 1)]
+    crop = min(0, *low, *high) < 0
+    if crop:
+        # More padding than the kernel reaches: the gradient of the padding is cut off.
+        begin = [max(-p, 0) for p in low]
+        end = [(g.out[i] - 1) * g.stride[i] + 1 - max(-high[i], 0) for i in (0, 1)]
+        dy = relay.strided_slice(dy, (0, 0, *begin), (g.batch, g.filters, *end))
+    padding = tuple(max(p, 0) for p in (*low, *high))
+    return relay.nn.conv2d(
+        dy,
+        mirrored_kernel(w, g),
+        padding=padding,
+        dilation=g.dilation,
+        groups=g.groups,
+        channels=g.channels,
+        kernel_size=g.kernel,
+    )
+
+
+def input_gradient(dy: Expr, w: Expr, g: Geometry) -> Expr:
+    """dx of shape (batch, channels, *size)."""
+    if g.kernel == (1, 1) and g.before == g.after == (0, 0):
+        return _pointwise_input_gradient(dy, w, g)
+    reach = [g.kernel[i] - 1 for i in (0, 1)]
+    fits = all(g.before[i] <= reach[i] and g.after[i] <= reach[i] for i in (0, 1))
+    if g.dilation != (1, 1) or not fits:
+        return _dilated_input_gradient(dy, w, g)
+    return relay.nn.conv2d_transpose(
+        dy,
+        w,
+        strides=g.stride,
+        padding=(*g.before, *g.after),
+        output_padding=g.rest,
+        groups=g.groups,
+        channels=g.channels,
+        kernel_size=g.kernel,
+    )
+
+
+def _pointwise_weight_gradient(x: Expr, dy: Expr, g: Geometry) -> Expr:
+    """1x1 kernels: one matrix product over batch and space."""
+    if g.stride != (1, 1):
+        x = relay.strided_slice(x, (0, 0, 0, 0), (g.batch, g.channels, *g.size), (1, 1, *g.stride))
+    rows = g.batch * g.out[0] * g.out[1]
+    a = relay.reshape(relay.transpose(dy, (1, 0, 2, 3)), (g.filters, rows))
+    b = relay.reshape(relay.transpose(x, (1, 0, 2, 3)), (g.channels, rows))
+    return relay.reshape(relay.nn.dense(a, b), (g.filters, g.channels, 1, 1))
+
+
+def weight_gradient(x: Expr, dy: Expr, g: Geometry) -> Expr:
+    """dw of shape (filters, channels / groups, *kernel)."""
+    unpadded = g.before == g.after == (0, 0)
+    if g.kernel == (1, 1) and unpadded and g.groups == 1:
+        return _pointwise_weight_gradient(x, dy, g)
+    per_in = g.channels // g.groups
+    if g.groups == 1:
+        data = relay.transpose(x, (1, 0, 2, 3))
+    else:
+        # Input channel i of every group becomes row i of the batch; the groups stay groups.
+        data = relay.reshape(x, (g.batch, g.groups, per_in, *g.size))
+        data = relay.transpose(data, (2, 1, 0, 3, 4))
+        data = relay.reshape(data, (per_in, g.groups * g.batch, *g.size))
+    dw = relay.nn.conv2d(
+        data,
+        relay.transpose(dy, (1, 0, 2, 3)),
+        strides=g.dilation,
+        padding=(*g.before, *g.after),
+        dilation=g.stride,
+        groups=g.groups,
+        channels=g.filters,
+        kernel_size=g.out,
+    )
+    dw = relay.transpose(dw, (1, 0, 2, 3))
+    spare = tuple(g.rest[i] // g.dilation[i] for i in (0, 1))
+    if spare != (0, 0):
+        dw = relay.strided_slice(dw, (0, 0, 0, 0), (g.filters, per_in, *g.kernel))
+    return dw
+
+
+@gradient("nn.conv2d")
+def _conv2d(adjoint: Adjoint) -> list[Expr | None]:
+    (x, w), dy = adjoint.call.args, adjoint.output
+    g = geometry(adjoint.call)
+    dx = input_gradient(dy, w, g) if adjoint.needs[0] else None
+    dw = weight_gradient(x, dy, g) if adjoint.needs[1] else None
+    return [dx, dw]

@@ -1,0 +1,142 @@
+"""Normalizations and softmax: forward formulas as composites, with their gradients.
+
+Each keeps for the backward pass its input and the per-channel or per-row statistics, never the
+normalized tensor: x - mean is recomputed inside the fused backward kernels, which costs one
+subtraction and saves a tensor of the input's size.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from tvm import relay
+
+from ..relay_graph import Expr, dtype_of, shape_of
+from .composite import composite
+from .rules import Adjoint, gradient
+from .scalars import scalar
+
+
+def _per_channel(expr: Expr, rank: int) -> Expr:
+    """A (C,) tensor as (C, 1, ...), which broadcasts against (N, C, ...)."""
+    return relay.expand_dims(expr, 1, rank - 2) if rank > 2 else expr
+
+
+def batch_norm(x: Expr, gamma: Expr, beta: Expr, epsilon: float) -> relay.Call:
+    """Batch normalization in training mode (Ioffe and Szegedy, ICML 2015).
+
+    ``x`` is (N, C, ...), ``gamma`` and ``beta`` (C,). A tuple: y, the batch mean, the batch's
+    biased variance and 1 / sqrt(variance + epsilon), the last three (C,).
+    """
+    shape, dtype = shape_of(x), dtype_of(x)
+    rank = len(shape)
+    axes = [0, *range(2, rank)]
+
+    def body(x: Expr, gamma: Expr, beta: Expr) -> Expr:
+        mean = relay.mean(x, axis=axes)
+        off = x - _per_channel(mean, rank)
+        variance = relay.mean(off * off, axis=axes)
+        inverse = relay.rsqrt(variance + scalar(epsilon, dtype))
+        # A second subtraction of its own: shared, it would be a tensor in memory.
+        off = x - _per_channel(mean, rank)
+        y = off * _per_channel(inverse * gamma, rank) + _per_channel(beta, rank)
+        return relay.Tuple([y, mean, variance, inverse])
+
+    return composite("batch_norm", [x, gamma, beta], body, epsilon=float(epsilon))
+
+
+@gradient("batch_norm")
+def _batch_norm(adjoint: Adjoint) -> list[Expr | None]:
+    # With o = x - mean, s = 1/sqrt(var + eps), n elements per channel:
+    #   dbeta = sum dy, dgamma = s sum dy o, dx = gamma s (dy - dbeta/n - o s dgamma/n)
+    call, dy = adjoint.call, adjoint.outputs[0]
+    x, gamma, _ = call.args
+    shape = shape_of(x)
+    dtype, rank = dtype_of(x), len(shape)
+    if dy is None or any(d is not None for d in adjoint.outputs[1:]):
+        raise AssertionError("batch statistics are differentiated through y only")
+    axes = [0, *range(2, rank)]
+    mean, inverse = relay.TupleGetItem(call, 1), relay.TupleGetItem(call, 3)
+    per_element = scalar(1 / (math.prod(shape) // shape[1]), dtype)
+
+    def off() -> Expr:
+        return x - _per_channel(mean, rank)
+
+    dbeta = relay.sum(dy, axis=axes)
+    dgamma = relay.sum(dy * off(), axis=axes) * inverse
+    dx = None
+    if adjoint.needs[0]:
+        shift = _per_channel(dbeta * per_element, rank)
+        slope = _per_channel(inverse * dgamma * per_element, rank)
+        dx = (dy - shift - off() * slope) * _per_channel(gamma * inverse, rank)
+    return [dx, dgamma, dbeta]
+
+
+@gradient("nn.softmax")
+def _softmax(adjoint: Adjoint) -> list[Expr | None]:
+    y, dy = adjoint.call, adjoint.output
+    axis = int(adjoint.call.attrs.axis)
+    return [(dy - relay.sum(dy * y, axis=axis, keepdims=True)) * y]
+
+
+def log_sum_exp(x: Expr, axis: int) -> Expr:
+    """log(sum(exp(x))) along ``axis``, kept as one, shifted by the maximum against overflow."""
+    top = relay.max(x, axis=axis, keepdims=True)
+    return relay.log(relay.sum(relay.exp(x - top), axis=axis, keepdims=True)) + top
+
+
+def log_softmax(x: Expr, axis: int) -> relay.Call:
+    """Logarithm of the softmax along ``axis``; its gradient keeps the output alone."""
+    return composite("log_softmax", [x], lambda x: x - log_sum_exp(x, axis), axis=axis)
+
+
+@gradient("log_softmax")
+def _log_softmax(adjoint: Adjoint) -> list[Expr | None]:
+    y, dy = adjoint.call, adjoint.output
+    axis = int(adjoint.call.op.attrs["axis"])
+    return [dy - relay.exp(y) * relay.sum(dy, axis=axis, keepdims=True)]
+
+
+def softmax_cross_entropy(logits: Expr, labels: Expr, axis: int) -> relay.Call:
+    """Mean over rows of -log softmax(logits)[label], and the log-sum-exp of each row.
+
+    ``logits`` has its classes on ``axis`` (not negative); ``labels`` are integers of the shape of
+    the logits without that axis. A label outside of the classes adds the row's log-sum-exp.
+    """
+    dtype = dtype_of(logits)
+    rows = math.prod(shape_of(labels))
+
+    def body(logits: Expr, labels: Expr) -> Expr:
+        lse = log_sum_exp(logits, axis)
+        hit = _is_label(labels, shape_of_var(logits), axis)
+        picked = relay.sum(relay.where(hit, logits, scalar(0, dtype)), axis=axis, keepdims=True)
+        loss = relay.sum(lse - picked) * scalar(1 / rows, dtype)
+        return relay.Tuple([loss, lse])
+
+    return composite("softmax_cross_entropy", [logits, labels], body, axis=axis)
+
+
+def shape_of_var(variable: Expr) -> tuple[int, ...]:
+    """Shape a variable was declared with."""
+    return tuple(int(d) for d in variable.type_annotation.shape)
+
+
+def _is_label(labels: Expr, shape: tuple[int, ...], axis: int) -> Expr:
+    """Boolean tensor of the logits' shape: is this the row's class?"""
+    numbers = np.arange(shape[axis]).reshape([-1] + [1] * (len(shape) - axis - 1))
+    classes = relay.const(numbers, "int64")
+    return relay.equal(relay.expand_dims(relay.cast(labels, "int64"), axis), classes)
+
+
+@gradient("softmax_cross_entropy")
+def _softmax_cross_entropy(adjoint: Adjoint) -> list[Expr | None]:
+    # d loss / d logits = (softmax(logits) - onehot(labels)) / rows
+    call, dy = adjoint.call, adjoint.outputs[0]
+    logits, labels = call.args
+    axis, dtype = int(call.op.attrs["axis"]), dtype_of(logits)
+    rows = math.prod(shape_of(labels))
+    assert dy is not None
+    probability = relay.exp(logits - relay.TupleGetItem(call, 1))
+    hit = relay.cast(_is_label(labels, shape_of(logits), axis), dtype)
+    return [(probability - hit) * (dy * scalar(1 / rows, dtype)), None]

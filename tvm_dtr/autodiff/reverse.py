@@ -1,0 +1,128 @@
+"""Reverse-mode differentiation of Relay in graph form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import relay
+
+from ..errors import ModelError
+from ..relay_graph import Expr, dtype_of, post_order, source_of, stamp
+from .composite import composite_name
+from .rules import CONSTANT_OPS, GRADIENTS, Adjoint, Rule
+
+
+def op_name(call: relay.Call) -> str:
+    """Name under which ``call`` is in the table of rules."""
+    return composite_name(call) or call.op.name
+
+
+def _mark_needed(order: Sequence[Expr], wrt: set[Expr]) -> set[Expr]:
+    """Expressions through which something of ``wrt`` is reached along differentiable edges."""
+    needed: set[Expr] = set()
+    for expr in order:
+        if isinstance(expr, relay.Call):
+            if op_name(expr) not in CONSTANT_OPS and any(arg in needed for arg in expr.args):
+                needed.add(expr)
+        elif isinstance(expr, relay.Tuple):
+            if any(field in needed for field in expr.fields):
+                needed.add(expr)
+        elif isinstance(expr, relay.TupleGetItem):
+            if expr.tuple_value in needed and "float" in dtype_of(expr):
+                needed.add(expr)
+        elif expr in wrt:
+            needed.add(expr)
+    return needed
+
+
+def _rule(call: relay.Call) -> Rule:
+    name = op_name(call)
+    if name not in GRADIENTS:
+        where = source_of(call) or "a node of the model"
+        raise ModelError(
+            f"{where}: the op has no gradient here (Relay op {name}); "
+            "the parameters before it cannot be trained"
+        )
+    return GRADIENTS[name]
+
+
+class _Sweep:
+    """The backward sweep: adjoints of each expression, collected until its producer is reached."""
+
+    def __init__(self, needed: set[Expr]) -> None:
+        self.needed = needed
+        # Per expression and tuple field (0 for tensors), in the order in which the backward
+        # pass computes them: the sum then consumes the oldest first, and each can die at once.
+        self.parts: dict[Expr, dict[int, list[Expr]]] = {}
+
+    def add(self, expr: Expr, part: Expr, field: int = 0) -> None:
+        self.parts.setdefault(expr, {}).setdefault(field, []).append(part)
+
+    def total(self, expr: Expr, field: int = 0) -> Expr | None:
+        terms = self.parts.get(expr, {}).get(field)
+        if not terms:
+            return None
+        total = terms[0]
+        for term in terms[1:]:
+            total = relay.add(total, term)
+        return total
+
+    def visit(self, expr: Expr) -> None:
+        if expr not in self.parts:
+            return
+        if isinstance(expr, relay.Call):
+            self._visit_call(expr)
+        elif isinstance(expr, relay.TupleGetItem):
+            dy = self.total(expr)
+            assert dy is not None
+            self.add(expr.tuple_value, dy, expr.index)
+        elif isinstance(expr, relay.Tuple):
+            for i, field in enumerate(expr.fields):
+                dy = self.total(expr, i)
+                if dy is not None and field in self.needed:
+                    self.add(field, dy)
+
+    def _visit_call(self, call: relay.Call) -> None:
+        rule = _rule(call)
+        result = call.checked_type
+        count = len(result.fields) if hasattr(result, "fields") else 1
+        outputs = [self.total(call, i) for i in range(count)]
+        needs = [arg in self.needed for arg in call.args]
+        grads = rule(Adjoint(call, outputs, needs))
+        known = [call, *call.args, *(t for dy in self.parts[call].values() for t in dy)]
+        pairs = [
+            (arg, dx)
+            for arg, dx, need in zip(call.args, grads, needs, strict=True)
+            if need and dx is not None
+        ]
+        dxs = stamp([dx for _, dx in pairs], known, f"{source_of(call) or op_name(call)} gradient")
+        for (arg, _), dx in zip(pairs, dxs, strict=True):
+            self._deliver(arg, dx)
+
+    def _deliver(self, arg: Expr, dx: Expr) -> None:
+        """Gradients of a tuple operand (concatenate) come as a tuple: one part per field."""
+        if isinstance(dx, relay.Tuple):
+            for i, part in enumerate(dx.fields):
+                self.add(arg, part, i)
+        else:
+            self.add(arg, dx)
+
+
+def gradients(output: Expr, seed: Expr, wrt: Sequence[relay.Var]) -> list[Expr | None]:
+    """Gradients of a tensor with respect to variables.
+
+    ``output`` is a typed expression in graph form with static shapes, ``seed`` the adjoint of it
+    (of its shape and dtype). Returns, per variable of ``wrt``, an expression of the variable's
+    shape and dtype that shares subexpressions with ``output``, or None where the output does not
+    depend on it. Nothing is built for what leads to no variable. The result is not yet typed and
+    may hold composites. Raises ModelError for an op without a rule.
+    """
+    order = post_order([output])
+    needed = _mark_needed(order, set(wrt))
+    sweep = _Sweep(needed)
+    if output in needed:
+        sweep.add(output, seed)
+    for expr in reversed(order):
+        if expr in needed:
+            sweep.visit(expr)
+    return [sweep.total(variable) for variable in wrt]

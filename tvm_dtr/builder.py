@@ -1,0 +1,165 @@
+"""From an ONNX model to a compiled training program."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import onnx
+from tvm import relay
+
+from .autodiff import gradients, inline_composites
+from .autodiff.scalars import scalar
+from .errors import ModelError
+from .frontend import ImportedModel, import_model
+from .losses import Loss, make_loss
+from .optim import Optimizer, check_optimizer
+from .relay_graph import Expr, dtype_of, infer_function, post_order, stamp, tensor_type
+from .training import Result, Shapes, TensorSpec, TrainingStep
+
+if TYPE_CHECKING:
+    from .program import Program
+
+Model = str | os.PathLike[str] | onnx.ModelProto
+
+
+def make_training_step(
+    model: Model, *, loss: str, optimizer: Optimizer | None = None, shapes: Shapes | None = None
+) -> TrainingStep:
+    """The training step of an ONNX model as one Relay function, not yet compiled.
+
+    ``loss`` is one of :data:`tvm_dtr.losses.LOSSES`. Without an optimizer, the results hold
+    ``grad:NAME`` for each parameter instead of updates. Raises ModelError for a model that cannot
+    be read or trained, UsageError for an unknown loss or optimizer.
+    """
+    check_optimizer(optimizer)
+    imported = import_model(model, shapes)
+    return _StepBuilder(imported, make_loss(loss, imported.outputs), optimizer).build()
+
+
+def build(
+    model: Model,
+    *,
+    loss: str,
+    optimizer: Optimizer | None = None,
+    target: Any = "llvm",
+    shapes: Shapes | None = None,
+) -> Program:
+    """Compile the training step of an ONNX model for a target.
+
+    ``model`` is a path or a ModelProto; ``shapes`` gives the sizes of inputs with dynamic
+    dimensions, by name. Raises ModelError and UsageError as :func:`make_training_step`.
+    """
+    step = make_training_step(model, loss=loss, optimizer=optimizer, shapes=shapes)
+    from .compile import compile_step
+
+    return compile_step(step, target)
+
+
+class _StepBuilder:
+    """Collects the results of a step in the order in which they should run."""
+
+    def __init__(self, model: ImportedModel, loss: Loss, optimizer: Optimizer | None) -> None:
+        self.model, self.loss, self.optimizer = model, loss, optimizer
+        self.inputs = list(model.inputs)
+        self.variables = dict(model.variables)
+        if loss.input is not None and loss.variable is not None:
+            self._check_new_input(loss.input.name)
+            self.inputs.append(loss.input)
+            self.variables[loss.input.name] = loss.variable
+        self.state = dict(model.state)
+        self.results: list[tuple[Result, Expr]] = []
+
+    def build(self) -> TrainingStep:
+        value = self._typed_forward()
+        self._add("loss", "output", value)
+        for name, expr in self.model.outputs:
+            if name != "loss" or self.loss.input is not None:
+                self._add(name, "output", expr)
+        for name, expr in self.model.running_updates.items():
+            self._add(name, "state", expr)
+        trained = self._add_gradients(value)
+        return self._finish(trained)
+
+    def _check_new_input(self, name: str) -> None:
+        if name in self.variables:
+            raise ModelError(
+                f"the model has a tensor '{name}'; the loss needs that name, rename it"
+            )
+
+    def _add(self, name: str, kind: str, expr: Expr) -> None:
+        self.results.append((Result(name, kind), expr))
+
+    def _typed_forward(self) -> Expr:
+        """Type all of the forward graph at once; rules read the types of inner calls too."""
+        (loss,) = stamp([self.loss.value], [e for _, e in self.model.outputs], "loss")
+        updates = self.model.running_updates
+        fields = [loss, *(e for _, e in self.model.outputs), *updates.values()]
+        names = list(self.variables)
+        function = relay.Function([self.variables[n] for n in names], relay.Tuple(fields))
+        typed = infer_function(function)
+        self.variables = dict(zip(names, typed.params, strict=True))
+        loss, *rest = typed.body.fields
+        count = len(self.model.outputs)
+        self.model.outputs = [
+            (n, e) for (n, _), e in zip(self.model.outputs, rest[:count], strict=True)
+        ]
+        self.model.running_updates = dict(zip(updates, rest[count:], strict=True))
+        return loss
+
+    def _add_gradients(self, loss: Expr) -> list[str]:
+        """Updates or gradients, last layer first; returns the names that have a gradient."""
+        names = self._backward_order(loss)
+        grads = gradients(loss, scalar(1, dtype_of(loss)), [self.variables[n] for n in names])
+        trained = []
+        for name, grad in zip(names, grads, strict=True):
+            if grad is None:
+                continue
+            trained.append(name)
+            if self.optimizer is None:
+                self._add(f"grad:{name}", "output", grad)
+            else:
+                self._add_update(name, grad, self.optimizer)
+        if not trained:
+            raise ModelError("the loss depends on no parameter of the model; nothing to train")
+        return trained
+
+    def _backward_order(self, loss: Expr) -> list[str]:
+        """Parameters by their first use in the forward pass, latest first."""
+        known = {self.variables[n]: n for n in self.model.parameter_names}
+        used = [known[e] for e in post_order([loss]) if e in known]
+        return used[::-1]
+
+    def _add_update(self, name: str, grad: Expr, optimizer: Optimizer) -> None:
+        parameter = self.variables[name]
+        slots = {}
+        for slot, initial in optimizer.initial_slots(self.state[name]).items():
+            key = f"{slot}:{name}"
+            self.state[key] = initial
+            variable = relay.var(key, shape=initial.shape, dtype=str(initial.dtype))
+            self.variables[key] = slots[slot] = variable
+        update = optimizer.update(parameter, grad, slots)
+        new = [update.parameter, *update.slots.values()]
+        new = stamp(new, [grad, parameter, *slots.values()], f"update of '{name}'")
+        self._add(name, "state", new[0])
+        for slot, expr in zip(update.slots, new[1:], strict=True):
+            self._add(f"{slot}:{name}", "state", expr)
+
+    def _finish(self, trained: list[str]) -> TrainingStep:
+        fields = inline_composites([expr for _, expr in self.results])
+        names = [spec.name for spec in self.inputs] + list(self.state)
+        params = [self.variables[name] for name in names]
+        function = infer_function(relay.Function(params, relay.Tuple(fields)))
+        state = [
+            TensorSpec(n, *tensor_type(p))
+            for n, p in zip(self.state, function.params[len(self.inputs) :], strict=True)
+        ]
+        return TrainingStep(
+            function=function,
+            inputs=self.inputs,
+            state=state,
+            initial_state=self.state,
+            results=[result for result, _ in self.results],
+            parameter_names=[n for n in self.model.parameter_names if n in set(trained)],
+            sources=self.model.sources,
+        )

@@ -1,0 +1,131 @@
+"""Converters of elementwise ops and reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from tvm import relay
+
+from ..autodiff.normalization import log_softmax
+from ..relay_graph import Expr, dtype_of, shape_of
+from .node import Node
+from .registry import CONVERTERS, converter
+
+_UNARY: dict[str, Callable[[Expr], Expr]] = {
+    "Abs": relay.abs,
+    "Cos": relay.cos,
+    "Erf": relay.erf,
+    "Exp": relay.exp,
+    "Log": relay.log,
+    "Neg": relay.negative,
+    "Not": relay.logical_not,
+    "Relu": relay.nn.relu,
+    "Sigmoid": relay.sigmoid,
+    "Sign": relay.sign,
+    "Sin": relay.sin,
+    "Sqrt": relay.sqrt,
+    "Tanh": relay.tanh,
+}
+_BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "Add": relay.add,
+    "And": relay.logical_and,
+    "Div": relay.divide,
+    "Equal": relay.equal,
+    "Greater": relay.greater,
+    "GreaterOrEqual": relay.greater_equal,
+    "Less": relay.less,
+    "LessOrEqual": relay.less_equal,
+    "Mul": relay.multiply,
+    "Or": relay.logical_or,
+    "Pow": relay.power,
+    "Sub": relay.subtract,
+}
+
+
+def _convert_unary(op: Callable[[Expr], Expr]) -> Callable[[Node], Expr]:
+    return lambda node: op(node.tensor(0))
+
+
+def _convert_binary(op: Callable[[Expr, Expr], Expr]) -> Callable[[Node], Expr]:
+    return lambda node: op(node.tensor(0), node.tensor(1))
+
+
+CONVERTERS.update({name: _convert_unary(op) for name, op in _UNARY.items()})
+CONVERTERS.update({name: _convert_binary(op) for name, op in _BINARY.items()})
+
+
+@converter("Clip")
+def clip(node: Node) -> Expr:
+    low = float(node.constant(1, node.attr("min", -np.inf)))
+    high = float(node.constant(2, node.attr("max", np.inf)))
+    limit = float(np.finfo("float32").max)
+    return relay.clip(node.tensor(0), max(low, -limit), min(high, limit))
+
+
+@converter("LeakyRelu")
+def leaky_relu(node: Node) -> Expr:
+    return relay.nn.leaky_relu(node.tensor(0), alpha=node.attr("alpha", 0.01))
+
+
+@converter("Reciprocal")
+def reciprocal(node: Node) -> Expr:
+    x = node.tensor(0)
+    return relay.const(1, dtype_of(x)) / x
+
+
+@converter("Sum")
+def total(node: Node) -> Expr:
+    y = node.tensor(0)
+    for i in range(1, node.operand_count):
+        y = relay.add(y, node.tensor(i))
+    return y
+
+
+def _softmax_axis(node: Node) -> tuple[Expr, int, tuple[int, ...]]:
+    """The operand, the axis, and the shape to restore: before operator set 13, the axes from
+    ``axis`` on are normalized together."""
+    x = node.tensor(0)
+    shape = shape_of(x)
+    if node.opset >= 13:
+        return x, node.attr("axis", -1) % len(shape), shape
+    axis = node.attr("axis", 1) % len(shape)
+    if axis == len(shape) - 1:
+        return x, axis, shape
+    return relay.reshape(x, (int(np.prod(shape[:axis])), -1)), 1, shape
+
+
+@converter("Softmax")
+def softmax(node: Node) -> Expr:
+    x, axis, shape = _softmax_axis(node)
+    y = relay.nn.softmax(x, axis)
+    return y if shape_of(node.typed(x)) == shape else relay.reshape(y, shape)
+
+
+@converter("LogSoftmax")
+def log_soft_max(node: Node) -> Expr:
+    x, axis, shape = _softmax_axis(node)
+    y = log_softmax(node.typed(x), axis)
+    return y if shape_of(x) == shape else relay.reshape(y, shape)
+
+
+_REDUCTIONS: dict[str, Callable[..., Expr]] = {
+    "ReduceMax": relay.max,
+    "ReduceMean": relay.mean,
+    "ReduceMin": relay.min,
+    "ReduceSum": relay.sum,
+}
+
+
+def _convert_reduction(op: Callable[..., Expr]) -> Callable[[Node], Expr]:
+    def convert(node: Node) -> Expr:
+        # The axes moved from an attribute to an operand in operator sets 13 and 18.
+        axes = node.attr("axes", node.ints(1))
+        if not axes and node.attr("noop_with_empty_axes", 0):
+            return node.tensor(0)
+        return op(node.tensor(0), axis=axes or None, keepdims=bool(node.attr("keepdims", 1)))
+
+    return convert
+
+
+CONVERTERS.update({name: _convert_reduction(op) for name, op in _REDUCTIONS.items()})

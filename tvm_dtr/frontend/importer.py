@@ -1,0 +1,264 @@
+"""ONNX graph -> Relay in graph form, ready for training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+from tvm import relay
+
+from ..errors import DTRError, ModelError
+from ..relay_graph import Expr, TypeInferenceError, infer_local, shape_of, stamp
+from ..training import TensorSpec
+from .load import load_model
+from .node import Node, label
+from .registry import CONVERTERS
+from .values import Value
+
+Shapes = Mapping[str, Sequence[int]]
+
+# Ops that are computed at import, always; they have no converter.
+FOLDED = {"Constant", "ConstantOfShape", "Identity", "Range", "Shape", "Size"}
+
+
+@dataclass
+class ImportedModel:
+    """An ONNX model as typed Relay expressions over variables."""
+
+    inputs: list[TensorSpec] = field(default_factory=list)
+    variables: dict[str, relay.Var] = field(default_factory=dict)
+    state: dict[str, np.ndarray] = field(default_factory=dict)
+    parameter_names: list[str] = field(default_factory=list)
+    running_updates: dict[str, Expr] = field(default_factory=dict)
+    outputs: list[tuple[str, Expr]] = field(default_factory=list)
+    sources: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def import_model(
+    model: str | os.PathLike[str] | onnx.ModelProto, shapes: Shapes | None = None
+) -> ImportedModel:
+    """Import an ONNX model for training.
+
+    ``shapes`` gives or overrides the shapes of graph inputs by name. Float initializers become
+    parameters, in the order of first use; running statistics become state. Raises ModelError for
+    a file that is no model, dynamic dimensions without a shape, ops that are not supported.
+    """
+    return Importer(load_model(model), dict(shapes or {})).run()
+
+
+class Importer:
+    """Walks the nodes that the outputs need, in order, and converts each."""
+
+    def __init__(self, model: onnx.ModelProto, shapes: dict[str, Sequence[int]]) -> None:
+        self.graph = model.graph
+        self.shapes = shapes
+        self.values: dict[str, Value] = {}
+        self.model = ImportedModel()
+        self.opset = max(
+            (o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1
+        )
+
+    def run(self) -> ImportedModel:
+        self._add_initializers()
+        self._add_inputs()
+        nodes = self._needed_nodes()
+        self._check_supported(nodes)
+        for node in nodes:
+            self._convert(node)
+        for output in self.graph.output:
+            self.model.outputs.append((output.name, self.tensor(output.name)))
+        return self.model
+
+    # Values
+
+    def tensor(self, name: str) -> Expr:
+        value = self._value(name)
+        if value.expr is None:
+            assert value.data is not None
+            if value.trainable:
+                return self.weight(name)
+            value.expr = infer_local(relay.const(value.data, str(value.data.dtype)))
+        return value.expr
+
+    def weight(self, name: str) -> Expr:
+        value = self._value(name)
+        if value.data is None or value.data.dtype.kind != "f":
+            return self.tensor(name)
+        if not isinstance(value.expr, relay.Var):
+            value.expr = self._add_state(value)
+            self.model.parameter_names.append(value.name)
+        return value.expr
+
+    def running(self, name: str) -> Expr:
+        value = self._value(name)
+        if name in self.model.running_updates:  # a layer applied twice updates twice
+            return self.model.running_updates[name]
+        if value.expr is None:
+            value.expr = self._add_state(value)
+        return value.expr
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        value = self._value(name)
+        return tuple(value.data.shape) if value.data is not None else shape_of(self.tensor(name))
+
+    def _value(self, name: str) -> Value:
+        if name not in self.values:
+            raise ModelError(f"tensor '{name}' is used but never defined; the ONNX graph is broken")
+        return self.values[name]
+
+    def _add_state(self, value: Value) -> relay.Var:
+        assert value.data is not None
+        self.model.state[value.name] = value.data
+        return self._add_variable(value.name, value.data.shape, str(value.data.dtype))
+
+    def _add_variable(self, name: str, shape: Sequence[int], dtype: str) -> relay.Var:
+        variable = infer_local(relay.var(name, shape=tuple(shape), dtype=dtype))
+        self.model.variables[name] = variable
+        return variable
+
+    # Graph
+
+    def _add_initializers(self) -> None:
+        for tensor in self.graph.initializer:
+            data = onnx.numpy_helper.to_array(tensor)
+            self.values[tensor.name] = Value(tensor.name, data=data, stored=True)
+
+    def _add_inputs(self) -> None:
+        inputs = [i for i in self.graph.input if i.name not in self.values]
+        names = [i.name for i in inputs]
+        for name in self.shapes:
+            if name not in names:
+                raise ModelError(
+                    f"shapes: the model has no input '{name}'; its inputs are {', '.join(names)}"
+                )
+        for info in inputs:
+            self._add_input(info)
+
+    def _add_input(self, info: onnx.ValueInfoProto) -> None:
+        if not info.type.HasField("tensor_type"):
+            raise ModelError(f"input '{info.name}' is not a tensor; only tensors can be fed")
+        kind = info.type.tensor_type.elem_type
+        dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind))
+        shape = self._input_shape(info)
+        self.model.inputs.append(TensorSpec(info.name, shape, dtype))
+        variable = self._add_variable(info.name, shape, dtype)
+        self.values[info.name] = Value(info.name, variable)
+
+    def _input_shape(self, info: onnx.ValueInfoProto) -> tuple[int, ...]:
+        name, tensor = info.name, info.type.tensor_type
+        dims = list(tensor.shape.dim)
+        given = self.shapes.get(name)
+        if given is None and not tensor.HasField("shape"):
+            raise ModelError(f"input '{name}' has no shape; give one: --shape {name}=1,3,32,32")
+        if given is not None:
+            if tensor.HasField("shape") and len(given) != len(dims):
+                raise ModelError(
+                    f"shapes: input '{name}' has {len(dims)} axes, got {len(given)} "
+                    f"({tuple(given)})"
+                )
+            if any(int(n) < 1 for n in given):
+                raise ModelError(f"shapes: input '{name}' needs sizes >= 1, got {tuple(given)}")
+            return tuple(int(n) for n in given)
+        for axis, dim in enumerate(dims):
+            if dim.dim_value < 1:
+                sizes = [str(d.dim_value) if d.dim_value > 0 else "N" for d in dims]
+                symbol = f" ('{dim.dim_param}')" if dim.dim_param else ""
+                raise ModelError(
+                    f"input '{name}': axis {axis}{symbol} has no fixed size; give the shape, e.g. "
+                    f"--shape {name}={','.join(sizes)} or shapes={{'{name}': ({', '.join(sizes)})}}"
+                )
+        return tuple(dim.dim_value for dim in dims)
+
+    def _needed_nodes(self) -> list[onnx.NodeProto]:
+        wanted = {output.name for output in self.graph.output}
+        needed = []
+        for node in reversed(self.graph.node):
+            if wanted.intersection(node.output):
+                needed.append(node)
+                wanted.update(name for name in node.input if name)
+        return needed[::-1]
+
+    def _check_supported(self, nodes: list[onnx.NodeProto]) -> None:
+        for node in nodes:
+            known = node.op_type in CONVERTERS or node.op_type in FOLDED
+            known = known and node.domain in ("", "ai.onnx")
+            if not known:
+                domain = f" of domain '{node.domain}'" if node.domain not in ("", "ai.onnx") else ""
+                raise ModelError(f"{label(node)}: op {node.op_type}{domain} is not supported")
+
+    def _convert(self, proto: onnx.NodeProto) -> None:
+        if self._pass_on(proto) or self._fold(proto):
+            return
+        node = Node(proto, self, self.opset)
+        if proto.op_type not in CONVERTERS:
+            raise node.error("its operands must be constants; they depend on the model's input")
+        try:
+            results = CONVERTERS[proto.op_type](node)
+            results = results if isinstance(results, list) else [results]
+            self._define(node, results)
+        except DTRError:
+            raise
+        except TypeInferenceError as error:
+            raise node.error(f"operands do not fit: {error}") from error
+        except Exception as error:
+            first = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+            raise node.error(f"cannot be converted ({first})") from error
+
+    def _define(self, node: Node, results: list[Expr | None]) -> None:
+        proto = node.proto
+        source = label(proto)
+        self.model.sources[source] = (proto.name, proto.op_type)
+        made = [r for r in results if r is not None]
+        stamped = stamp([*made, *node.updates.values()], node.used, source)
+        table = dict(zip(made, stamped, strict=False))
+        for name, result in zip(proto.output, results, strict=False):
+            if name and result is not None:
+                self.values[name] = Value(name, infer_local(table[result]))
+        for name, new in zip(node.updates, stamped[len(made) :], strict=True):
+            self.model.running_updates[self._value(name).name] = infer_local(new)
+
+    def _pass_on(self, proto: onnx.NodeProto) -> bool:
+        """Identity gives a second name to a value; a shared weight stays one parameter."""
+        if proto.op_type != "Identity":
+            return False
+        self.values[proto.output[0]] = self._value(proto.input[0])
+        return True
+
+    def _fold(self, proto: onnx.NodeProto) -> bool:
+        """Compute now what depends on constants alone, such as the operands of Reshape."""
+        if proto.op_type in ("Shape", "Size"):
+            shape = np.array(self.shape(proto.input[0]), "int64")
+            bounds = Node(proto, self, self.opset)
+            data = shape[bounds.attr("start", 0) : bounds.attr("end")]
+            data = data if proto.op_type == "Shape" else shape.prod()
+            self.values[proto.output[0]] = Value(proto.output[0], data=data)
+            return True
+        operands = [self._value(name) for name in proto.input if name]
+        if any(v.data is None or isinstance(v.expr, relay.Var) for v in operands):
+            return False
+        if any(v.trainable for v in operands):
+            return False  # a weight that is reshaped or transposed stays trainable
+        names = [name for name in proto.input if name]
+        results = _evaluate(proto, {n: self.values[n].data for n in names}, self.opset)
+        for name, data in zip(proto.output, results, strict=True):
+            self.values[name] = Value(name, data=data)
+        return True
+
+
+def _evaluate(
+    proto: onnx.NodeProto, operands: Mapping[str, np.ndarray | None], opset: int
+) -> list[np.ndarray]:
+    infos = [
+        onnx.helper.make_tensor_value_info(
+            name, onnx.helper.np_dtype_to_tensor_dtype(np.asarray(data).dtype), None
+        )
+        for name, data in operands.items()
+    ]
+    results = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
+    graph = onnx.helper.make_graph([proto], "fold", infos, results)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    return [np.asarray(r) for r in ReferenceEvaluator(model).run(None, dict(operands))]
