@@ -245,3 +245,30 @@ def residual_chain(depth: int, size: int) -> Program:
     for f in reversed(forward[1:-1]):
         back = relay.annotation.stop_fusion(back * f)
     return tvm.IRModule.from_expr(relay.Function([x], back)), [randn(size)]
+
+
+def random_program(seed: int, calls: int = 40) -> Program:
+    """A DAG of ops on tensors of 8 KiB that fusion leaves apart: old values are read again, some
+    through views, some ops have several outputs, some results are returned twice."""
+    rng = np.random.default_rng(seed)
+    x = relay.var("x", shape=(2048,), dtype=FLOAT)
+    values: list[relay.Expr] = [x]
+
+    def pick() -> relay.Expr:
+        return values[rng.integers(0, len(values))]
+
+    for _ in range(calls):
+        kind = rng.integers(0, 6)
+        if kind == 0:
+            parts = relay.annotation.stop_fusion(relay.sin(pick()))
+            halves = relay.split(parts, 2, axis=0)
+            values.append(relay.concatenate([halves[1], halves[0]], axis=0))
+        elif kind == 1:
+            square = relay.nn.softmax(relay.reshape(pick(), (32, 64)))
+            values.append(relay.reshape(relay.annotation.stop_fusion(square), (2048,)))
+        else:
+            op = (relay.tanh, relay.sin, relay.negative, relay.nn.relu)[rng.integers(0, 4)]
+            values.append(relay.annotation.stop_fusion(op(pick() + pick() * relay.const(0.5))))
+    results = [values[-1], *(values[i] for i in rng.integers(0, len(values), 3))]
+    body = relay.Tuple([*results, results[1]])
+    return tvm.IRModule.from_expr(relay.Function([x], body)), [randn(2048)]
