@@ -6,7 +6,12 @@ import tvm
 from tvm import relay
 from tvm.contrib import graph_executor
 
-from tvm_dtr.relay_ops import conv2d_weight_gradient, max_pool2d_gradient
+from tvm_dtr.relay_ops import (
+    conv2d,
+    conv2d_input_gradient,
+    conv2d_weight_gradient,
+    max_pool2d_gradient,
+)
 
 
 def run(op, *arrays, **attrs):
@@ -64,6 +69,65 @@ def test_conv2d_weight_gradient(name):
     attrs = dict(kernel=kernel, stride=stride, before=before, dilation=dilation, groups=groups)
     got = run(conv2d_weight_gradient, dy, x, **attrs)
     np.testing.assert_allclose(got, weight_gradient(dy, x, **attrs), rtol=1e-11, atol=1e-11)
+
+
+def taps_of(x_shape, w_shape, out, stride, before, dilation, groups):
+    """Every (result, source, filter) index triple of a convolution, padding left out."""
+    height, width = x_shape[2:]
+    filters, per_in, *kernel = w_shape
+    for k, c, i, j in np.ndindex(filters, per_in, *kernel):
+        channel = k // (filters // groups) * per_in + c
+        for a, b in np.ndindex(*out):
+            row = a * stride[0] + i * dilation[0] - before[0]
+            column = b * stride[1] + j * dilation[1] - before[1]
+            if 0 <= row < height and 0 <= column < width:
+                yield (k, a, b), (channel, row, column), (k, c, i, j)
+
+
+SMALL = {
+    # batch, channels, filters, groups, size, out, kernel, stride, before, dilation
+    "plain": (2, 3, 16, 1, (6, 7), (6, 7), (3, 3), (1, 1), (1, 1), (1, 1)),
+    "uneven filters": (1, 2, 5, 1, (5, 21), (5, 21), (3, 3), (1, 1), (1, 1), (1, 1)),
+    "stride": (2, 2, 4, 1, (9, 10), (5, 5), (3, 3), (2, 2), (1, 1), (1, 1)),
+    "stride beyond the kernel": (1, 2, 2, 1, (10, 11), (4, 3), (2, 1), (3, 4), (0, 0), (1, 1)),
+    "stride and dilation": (1, 2, 2, 1, (13, 12), (4, 4), (3, 3), (2, 3), (1, 2), (3, 2)),
+    "only padding in some windows": (1, 1, 2, 1, (3, 3), (9, 9), (2, 2), (1, 1), (4, 3), (1, 1)),
+    "groups": (2, 6, 4, 2, (5, 6), (5, 6), (3, 3), (1, 1), (1, 1), (1, 1)),
+    "depthwise": (2, 16, 16, 16, (4, 4), (2, 2), (3, 3), (2, 2), (1, 1), (1, 1)),
+    "blocks of rows": (1, 2, 1, 1, (300, 130), (300, 130), (1, 3), (1, 1), (0, 1), (1, 1)),
+    "blocks of rows and stride": (
+        1,
+        4,
+        1,
+        1,
+        (181, 200),
+        (91, 100),
+        (3, 1),
+        (2, 2),
+        (1, 0),
+        (1, 1),
+    ),
+    "many groups in one task": (8, 64, 64, 64, (3, 3), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", SMALL)
+def test_direct_conv2d(name, dtype):
+    batch, channels, filters, groups, size, out, kernel, *window = SMALL[name]
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(batch, channels, *size)).astype(dtype)
+    w = rng.normal(size=(filters, channels // groups, *kernel)).astype(dtype)
+    dy = rng.normal(size=(batch, filters, *out)).astype(dtype)
+    y, dx = np.zeros(dy.shape), np.zeros(x.shape)
+    for at, source, tap in taps_of(x.shape, w.shape, out, *window, groups):
+        y[(slice(None), *at)] += w[tap] * x[(slice(None), *source)]
+        dx[(slice(None), *source)] += w[tap] * dy[(slice(None), *at)]
+    attrs = dict(zip(("stride", "before", "dilation"), window, strict=True), groups=groups)
+    tolerance = {"rtol": 0, "atol": 1e-11 if dtype == "float64" else 1e-4}
+    np.testing.assert_allclose(run(conv2d, x, w, out=out, **attrs), y, **tolerance)
+    got = run(conv2d_input_gradient, dy, w, size=size, **attrs)
+    np.testing.assert_allclose(got, dx, **tolerance)
 
 
 def test_max_pool2d_gradient_overlapping_windows():

@@ -24,6 +24,7 @@ from tvm import relay, te, tir
 from tvm.ir import TensorType
 
 from ..relay_graph import Expr
+from .cpu import VectorUnit
 from .registration import call_op, ints, register_op
 
 NAME = "dtr.conv2d_weight_gradient"
@@ -74,6 +75,7 @@ class _Plan:
     before: tuple[int, ...]
     dilation: tuple[int, ...]
     dtype: str
+    unit: VectorUnit
 
     @property
     def per_in(self) -> int:
@@ -89,7 +91,7 @@ class _Plan:
 
     @property
     def tile_k(self) -> int:
-        return _largest_divisor(self.per_out, 4)
+        return _largest_divisor(self.per_out, self.unit.accumulators // 4)
 
     @property
     def taps(self) -> int:
@@ -97,7 +99,10 @@ class _Plan:
 
     @property
     def lanes(self) -> int:
-        return 16 if self.out[1] > 8 else 8 if self.out[1] > 4 else 4
+        lanes = self.unit.lanes
+        while lanes > 4 and self.out[1] <= lanes // 2:
+            lanes //= 2
+        return lanes
 
     @property
     def vectors(self) -> int:
@@ -250,7 +255,9 @@ class _Kernel:
             self.dw[(k * p.per_in + c) * p.taps + tap] = total[0]
 
 
-def _compute(attrs: Any, inputs: Sequence[te.Tensor], out_type: TensorType) -> te.Tensor:
+def _compute(
+    attrs: Any, inputs: Sequence[te.Tensor], out_type: TensorType, unit: VectorUnit
+) -> te.Tensor:
     dy_tensor, x_tensor = inputs
     batch, channels, *size = ints(x_tensor.shape)
     _, filters, *out = ints(dy_tensor.shape)
@@ -263,6 +270,7 @@ def _compute(attrs: Any, inputs: Sequence[te.Tensor], out_type: TensorType) -> t
         size=tuple(size),
         out=tuple(out),
         dtype=x_tensor.dtype,
+        unit=unit,
         **fields,
     )
     tasks = plan.groups * (plan.per_out // plan.tile_k) * (plan.per_in // plan.tile_c)

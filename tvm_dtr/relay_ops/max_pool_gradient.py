@@ -15,6 +15,7 @@ from tvm import relay, te, tir
 from tvm.ir import TensorType
 
 from ..relay_graph import Expr
+from .cpu import VectorUnit
 from .registration import call_op, ints, register_op
 
 NAME = "dtr.max_pool2d_gradient"
@@ -77,7 +78,9 @@ def _add_window(ib: Any, w: _Window, x: Any, dx: Any, dy: Any, plane: Any, top: 
         dx[plane + where[0]] += dy
 
 
-def _compute(attrs: Any, inputs: Sequence[te.Tensor], out_type: TensorType) -> te.Tensor:
+def _compute(
+    attrs: Any, inputs: Sequence[te.Tensor], out_type: TensorType, unit: VectorUnit
+) -> te.Tensor:
     dy_tensor, x_tensor = inputs
     batch, channels, height, width = ints(x_tensor.shape)
     out_height, out_width = ints(dy_tensor.shape)[2:]

@@ -16,11 +16,12 @@ from tvm.relay.op import op as op_registry
 from tvm.target import override_native_generic_func
 
 from ..relay_graph import Expr
+from .cpu import VectorUnit, vector_unit
 
 # (attrs, operands' tensor types) -> the result's tensor type
 TypeOf = Callable[[Any, Sequence[TensorType]], TensorType]
-# (attrs, operands, result type) -> the result
-Compute = Callable[[Any, Sequence[te.Tensor], TensorType], te.Tensor]
+# (attrs, operands, result type, vector unit) -> the result
+Compute = Callable[[Any, Sequence[te.Tensor], TensorType, VectorUnit], te.Tensor]
 
 
 def register_op(name: str, operands: Sequence[str], type_of: TypeOf, compute: Compute) -> None:
@@ -47,7 +48,7 @@ def _strategy(name: str, compute: Compute) -> Any:
     def strategy(attrs: Any, inputs: Any, out_type: Any, target: Any) -> Any:
         choice = op_registry.OpStrategy()
         choice.add_implementation(
-            lambda attrs, inputs, out_type: [compute(attrs, inputs, out_type)],
+            lambda attrs, inputs, out_type: [compute(attrs, inputs, out_type, vector_unit(target))],
             lambda attrs, outs, target: te.create_schedule([out.op for out in outs]),
             name=f"{name}.cpu",
         )
