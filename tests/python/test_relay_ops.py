@@ -7,6 +7,8 @@ from tvm import relay
 from tvm.contrib import graph_executor
 
 from tvm_dtr.relay_ops import (
+    batch_norm_gradient_sums,
+    batch_statistics,
     conv2d,
     conv2d_input_gradient,
     conv2d_weight_gradient,
@@ -23,7 +25,8 @@ def run(op, *arrays, **attrs):
     for i, array in enumerate(arrays):
         executor.set_input(i, array)
     executor.run()
-    return executor.get_output(0).numpy()
+    results = [executor.get_output(i).numpy() for i in range(executor.get_num_outputs())]
+    return results[0] if len(results) == 1 else results
 
 
 def weight_gradient(dy, x, kernel, stride, before, dilation, groups):
@@ -146,3 +149,23 @@ def test_max_pool2d_gradient_ignores_padding():
         max_pool2d_gradient, dy, x, kernel=(2, 2), stride=(2, 2), before=(1, 1), dilation=(1, 1)
     )
     np.testing.assert_array_equal(got, [[[[1, 1], [1, 1]]]])
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 9, 16), (2, 3, 7, 19), (4, 2, 1, 1), (6, 3), (2, 1, 200)])
+def test_sums_per_channel(shape):
+    rng = np.random.default_rng(0)
+    x, dy = rng.normal(size=shape) + 3, rng.normal(size=shape)
+    axes = tuple(i for i in range(len(shape)) if i != 1)
+    mean, variance = run(batch_statistics, x)
+    np.testing.assert_allclose(mean, x.mean(axes), rtol=1e-13)
+    np.testing.assert_allclose(variance, x.var(axes), rtol=1e-12, atol=1e-14)
+    off = x - x.mean(axes, keepdims=True)
+    total, product = run(batch_norm_gradient_sums, dy, x, x.mean(axes))
+    np.testing.assert_allclose(total, dy.sum(axes), rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(product, (dy * off).sum(axes), rtol=1e-11, atol=1e-12)
+
+
+def test_variance_far_from_zero_does_not_cancel():
+    x = (np.random.default_rng(0).normal(size=(8, 2, 64)) * 1e-2 + 100).astype("float32")
+    _, variance = run(batch_statistics, x)
+    np.testing.assert_allclose(variance, x.astype("float64").var((0, 2)), rtol=1e-2)

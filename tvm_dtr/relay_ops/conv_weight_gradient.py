@@ -25,7 +25,7 @@ from tvm.ir import TensorType
 
 from ..relay_graph import Expr
 from .cpu import VectorUnit
-from .registration import call_op, ints, register_op
+from .registration import call_op, flat, ints, register_op
 
 NAME = "dtr.conv2d_weight_gradient"
 SCRATCH_BYTES = 32768  # of one thread: what stays in a first-level cache
@@ -211,6 +211,7 @@ class _Kernel:
             x_row = (row * p.stride[0] + i * p.dilation[0]) * p.row_width + column
             y_row = block * p.block + row
             dy_row = ((n * p.filters + self.k0) * p.out[0] + y_row) * p.out[1]
+            x_row, dy_row = ib.let("x_row", x_row), ib.let("dy_row", dy_row)
             self._row(acc, rows, x_row, dy_row)
         for number, pair in enumerate(pairs):
             with self._lanes() as lane:
@@ -257,7 +258,7 @@ class _Kernel:
 
 def _compute(
     attrs: Any, inputs: Sequence[te.Tensor], out_type: TensorType, unit: VectorUnit
-) -> te.Tensor:
+) -> list[te.Tensor]:
     dy_tensor, x_tensor = inputs
     batch, channels, *size = ints(x_tensor.shape)
     _, filters, *out = ints(dy_tensor.shape)
@@ -277,12 +278,12 @@ def _compute(
 
     def body(ins: Any, outs: Any) -> Any:
         ib = tir.ir_builder.create()
-        dy, x, dw = (ib.buffer_ptr(b) for b in (*ins, *outs))
+        dy, x, dw = (flat(ib, b) for b in (*ins, *outs))
         with ib.for_range(0, tasks, "task", kind="parallel") as task:
             _Kernel(plan, ib, dy, x, dw).task(task)
         return ib.get()
 
-    return te.extern(out_type.shape, list(inputs), body, name="weight_gradient", dtype=plan.dtype)
+    return [te.extern(out_type.shape, list(inputs), body, name="weight_gradient", dtype=plan.dtype)]
 
 
 def _type_of(attrs: Any, types: Sequence[TensorType]) -> TensorType:

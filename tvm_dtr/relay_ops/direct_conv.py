@@ -28,7 +28,7 @@ from tvm.ir import TensorType
 
 from ..relay_graph import Expr
 from .cpu import VectorUnit
-from .registration import call_op, ints, register_op
+from .registration import call_op, flat, ints, register_op
 
 FORWARD = "dtr.conv2d"
 INPUT_GRADIENT = "dtr.conv2d_input_gradient"
@@ -281,10 +281,11 @@ class _Kernel:
             with self._lanes() as lane:
                 acc[pair][lane] = tir.const(0, p.dtype)
         with ib.for_range(0, p.reduced, "r") as r:
+            at = ib.let("at", r * (len(p.planes) * p.plane_size) + position + self.planes_at)
             for tap in phase.taps:
                 plane = p.planes.index(tap.plane) * p.plane_size
                 shift = plane + tap.shift[0] * p.width + tap.shift[1]
-                start = r * (len(p.planes) * p.plane_size) + shift + position + self.planes_at
+                start = at + shift
                 for k, v in pairs:
                     weight = self.w[self._weight(first + k, r, tap.weight)]
                     with self._lanes() as lane:
@@ -429,17 +430,17 @@ def _input_gradient_plan(attrs: Any, unit: VectorUnit, dy: te.Tensor, w: te.Tens
 def _compute(plan_of: Any) -> Any:
     def compute(
         attrs: Any, inputs: Sequence[te.Tensor], out_type: TensorType, unit: VectorUnit
-    ) -> te.Tensor:
+    ) -> list[te.Tensor]:
         plan = plan_of(attrs, unit, *inputs)
 
         def body(ins: Any, outs: Any) -> Any:
             ib = tir.ir_builder.create()
-            source, w, out = (ib.buffer_ptr(b) for b in (*ins, *outs))
+            source, w, out = (flat(ib, b) for b in (*ins, *outs))
             with ib.for_range(0, plan.tasks, "task", kind="parallel") as task:
                 _Kernel(plan, ib, source, w, out).task(task)
             return ib.get()
 
-        return te.extern(out_type.shape, list(inputs), body, name="conv", dtype=plan.dtype)
+        return [te.extern(out_type.shape, list(inputs), body, name="conv", dtype=plan.dtype)]
 
     return compute
 
