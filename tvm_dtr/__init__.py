@@ -1,1 +1,66 @@
-"""Train ONNX models with TVM under a hard memory budget."""
+"""Train ONNX models with TVM under a hard memory budget.
+
+``build`` compiles an ONNX model with loss, gradients and optimizer; ``VirtualMachine`` runs the
+program's steps under a memory budget by Dynamic Tensor Rematerialization.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .errors import (
+    BudgetError,
+    DTRError,
+    InputError,
+    ModelError,
+    ProgramError,
+    ThrashError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from .builder import build, make_training_step
+    from .optim import SGD
+    from .program import Program, load
+    from .vm import VirtualMachine
+
+# Imported on first use: importing TVM takes a second that `tvm-dtr --help` need not wait for.
+_LAZY = {
+    "SGD": "optim",
+    "Program": "program",
+    "VirtualMachine": "vm",
+    "build": "builder",
+    "load": "program",
+    "make_training_step": "builder",
+}
+
+__all__ = [
+    "SGD",
+    "BudgetError",
+    "DTRError",
+    "InputError",
+    "ModelError",
+    "Program",
+    "ProgramError",
+    "ThrashError",
+    "UsageError",
+    "VirtualMachine",
+    "build",
+    "load",
+    "make_training_step",
+]
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_LAZY[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY])

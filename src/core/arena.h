@@ -1,8 +1,8 @@
 // Where memory comes from: one arena per device, its capacity is the budget.
 //
 // State, in bytes:
-//   active  = sum of the rounded sizes of live blocks and of the external charges
-//   mapped  = active + cached + slab slack        (what the operating system sees)
+//   active  = live large blocks + slabs with a live small block + external charges
+//   mapped  = active + cached                     (what the operating system sees)
 //   mapped <= capacity, always, before and after every call
 #ifndef TVM_DTR_CORE_ARENA_H_
 #define TVM_DTR_CORE_ARENA_H_
@@ -16,7 +16,8 @@ inline constexpr uint64_t kUnlimited = ~uint64_t{0};
 
 struct Block {
   void* data = nullptr;
-  uint64_t bytes = 0;  // rounded size, what the block costs
+  uint64_t bytes = 0;            // rounded size, what the block costs
+  uint32_t slab = ~uint32_t{0};  // the arena's own
   explicit operator bool() const { return data != nullptr; }
 };
 
@@ -34,7 +35,10 @@ class Arena {
   virtual bool Charge(uint64_t bytes) = 0;
   virtual void Discharge(uint64_t bytes) = 0;
 
+  // What a block of `bytes` takes of its own, and what allocating one now would add to active():
+  // more if it opens a slab for small blocks, nothing if it fits into an open one.
   virtual uint64_t RoundedSize(uint64_t bytes) const = 0;
+  virtual uint64_t BytesToAllocate(uint64_t bytes) const { return RoundedSize(bytes); }
   virtual uint64_t active() const = 0;
   virtual uint64_t mapped() const = 0;
   virtual uint64_t peak_active() const = 0;

@@ -19,8 +19,8 @@ namespace dtr {
 struct Holder {
   StorageId storage;
   uint64_t bytes;
-  bool pinned;     // parameter, input, constant or output
-  uint32_t locks;  // pending ops that have gathered it
+  bool pinned;      // parameter, input, constant or output
+  uint32_t locks;   // pending ops that have gathered it
   TensorId tensor;  // first tensor that views it, kNone if none
 };
 
@@ -41,7 +41,7 @@ class BudgetError : public std::runtime_error {
         holders(std::move(holders)) {}
 
   OpId op;
-  KernelId kernel;               // kNone when no op was running (an input was being added)
+  KernelId kernel;  // kNone when no op was running (an input was being added)
   uint64_t budget_bytes;
   uint64_t requested_bytes;      // the allocation that failed
   uint64_t short_bytes;          // missing bytes
@@ -72,11 +72,11 @@ class InternalError : public std::logic_error {
 
 }  // namespace dtr
 
-#define DTR_CHECK(condition, detail)                                     \
-  do {                                                                   \
-    if (!(condition)) {                                                  \
-      ::dtr::CheckFailed(__FILE__, __LINE__, #condition, (detail));      \
-    }                                                                    \
+#define DTR_CHECK(condition, detail)                                \
+  do {                                                              \
+    if (!(condition)) {                                             \
+      ::dtr::CheckFailed(__FILE__, __LINE__, #condition, (detail)); \
+    }                                                               \
   } while (false)
 
 #ifdef DTR_ENABLE_DCHECK

@@ -11,12 +11,12 @@ namespace dtr {
 struct KernelCall {
   OpId op;
   KernelId kernel;
-  Span<TensorId> inputs;          // with repetitions, in call order
-  Span<TensorId> outputs;         // in call order
-  Span<void*> input_data;         // storage base address of each input
-  Span<void*> output_data;        // storage base address of each output
-  Block workspace;                // empty if the op needs none
-  bool rematerialization;         // false on the op's first execution
+  Span<TensorId> inputs;    // with repetitions, in call order
+  Span<TensorId> outputs;   // in call order
+  Span<void*> input_data;   // storage base address of each input
+  Span<void*> output_data;  // storage base address of each output
+  Block workspace;          // empty if the op needs none
+  bool rematerialization;   // false on the op's first execution
 };
 
 class Executor {

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/types.h"
 
@@ -15,8 +16,9 @@ class Policy {
  public:
   virtual ~Policy() = default;
 
-  // The evictable storage to give up next, kNone if there is none. `clock` in cost units.
-  virtual StorageId SelectVictim(const Graph& graph, double clock) = 0;
+  // The evictable storage to give up next, kNone if there is none. `clock` in cost units. A
+  // storage smaller than `smallest` bytes is given up only when there is nothing else.
+  virtual StorageId SelectVictim(const Graph& graph, double clock, uint64_t smallest) = 0;
 
   // Called after the storage's state in `graph` has changed.
   virtual void OnCreate(const Graph& graph, StorageId storage) {}
@@ -28,8 +30,13 @@ class Policy {
   virtual void OnForget(const Graph& graph, StorageId storage) {}
 };
 
-// `name` as in --policy; throws std::invalid_argument naming the valid ones.
-std::unique_ptr<Policy> MakePolicy(const std::string& name, uint64_t seed);
+// `name` as in --policy, `search` as in --search; throws std::invalid_argument naming the valid
+// ones. `seed` is for what draws at random.
+std::unique_ptr<Policy> MakePolicy(const std::string& name, const std::string& search,
+                                   uint64_t seed);
+
+std::vector<std::string> PolicyNames();
+std::vector<std::string> SearchNames();
 
 }  // namespace dtr
 

@@ -29,15 +29,15 @@ namespace dtr {
 
 // Counters since construction or the last ResetStats(); costs in clock units (nanoseconds).
 struct Stats {
-  uint64_t calls = 0;              // first executions
-  uint64_t rematerializations = 0; // further executions
-  uint64_t evictions = 0;          // for want of memory
-  uint64_t eager_evictions = 0;    // because the last reference went
+  uint64_t calls = 0;               // first executions
+  uint64_t rematerializations = 0;  // further executions
+  uint64_t evictions = 0;           // for want of memory
+  uint64_t eager_evictions = 0;     // because the last reference went
   double compute_cost = 0;
   double remat_cost = 0;
-  double compute_seconds = 0;      // measured
+  double compute_seconds = 0;  // measured
   double remat_seconds = 0;
-  double search_seconds = 0;       // choosing and evicting victims
+  double search_seconds = 0;  // choosing and evicting victims
 };
 
 // Told of every decision; a null observer costs one branch.
@@ -52,9 +52,15 @@ class Observer {
 
 struct RuntimeOptions {
   std::string policy = "dtr-eq";
+  std::string search = "heap";
   uint64_t seed = 0;
   // Stop when recomputation exceeds this multiple of the invocation's own work; <= 0: never.
   double thrash_limit = 10.0;
+  // Storages under this share of the budget are evicted only when nothing else is left: they free
+  // next to nothing (a small block shares its slab) and cut the history that others need.
+  double small_share = 1.0 / 16384;
+  // A pending op lets go of its operands when nothing else can be evicted.
+  bool relax_pending = true;
   bool measure_time = true;  // off in simulations: the seconds in Stats stay 0
 };
 
@@ -127,11 +133,15 @@ class Runtime {
  private:
   struct Frame {
     OpId op;
-    uint32_t next_input;
+    uint32_t next_input;  // inputs before it are in memory
     bool first_run;
+    TensorId wanted;  // what the caller of Data() asked for, else kNone
+    bool locked = false;  // its operands
+    int relaxations = 0;  // how often it had to let go of them
   };
 
-  // records
+  // records (runtime.cc)
+  TensorId MakeConstant(StorageId storage);
   void RecordOp(OpId op, KernelId kernel, Span<TensorId> inputs, Span<TensorId> outputs);
   void UnrecordOp(OpId op);
   void DropDeadOps();
@@ -141,15 +151,31 @@ class Runtime {
   void FreeStorageBlock(StorageId storage);
   void PinTensor(TensorId tensor);
   void Unpin(StorageId storage);
+  void ChangeCost(StorageId storage, double delta);
 
-  // running
-  void Execute(OpId target, bool first_run);
-  void Perform(const Frame& frame, const Op* consumer);
-  void Finish(const Frame& frame, const Op* consumer);
+  // running (materialize.cc)
+  void Execute(OpId target, bool first_run, TensorId wanted);
+  void PushFrame(const Frame& frame);
+  void PopFrame();
+  void LockOperands();
+  void UnlockOperands(Frame* frame);
+  bool RelaxPending();
+  OpId NextMissing();
+  void Perform(const Frame& frame);
+  void AllocateOutputs(const Frame& frame);
+  void RunKernel(const Frame& frame);
+  void Account(const Frame& frame, const Op& op, double seconds);
+  void Finish(const Frame& frame);
+  void ReleaseOutputs();
+  void EvictTainted();
+  bool WantedNow(const Frame& frame, StorageId storage) const;
   void CheckThrash() const;
   Block AllocateOrEvict(uint64_t bytes, OpId op);
   void Evict(StorageId storage, bool eager);
+  std::vector<Holder> Holders() const;
+  uint64_t StillNeeded(uint64_t bytes, OpId op) const;
   [[noreturn]] void ThrowBudgetError(uint64_t bytes, OpId op);
+  StorageId SelectVictim();
   void Lock(StorageId storage);
   void Unlock(StorageId storage);
   void MemoryChanged() {
@@ -168,12 +194,17 @@ class Runtime {
   double invocation_compute_ = 0, invocation_remat_ = 0, expected_cost_ = 0;
   uint64_t pinned_bytes_ = 0;  // rounded sizes of pinned storages
 
+
   // Kept between calls so that running allocates nothing.
   std::vector<Frame> stack_;
   std::vector<OpId> dead_ops_;
   std::vector<void*> input_data_, output_data_;
-  std::vector<StorageId> fresh_;     // storages allocated for the op at hand
-  std::vector<Block> scratch_;       // outputs of the op at hand that nobody may see again
+  // Of the op at hand: outputs allocated for it, outputs locked, outputs to give back at once,
+  // outputs a failed kernel may have spoilt; memory for outputs that now belong to the caller,
+  // workspace.
+  std::vector<StorageId> fresh_, locked_outputs_, unwanted_, tainted_;
+  std::vector<Block> scratch_;
+  Block workspace_;
 };
 
 }  // namespace dtr

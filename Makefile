@@ -1,0 +1,85 @@
+# Needs python3 (3.10 to 3.13) with venv, a C++17 compiler and make; the rest comes from the
+# package index into $(VENV).
+PYTHON ?= python3
+VENV ?= .venv
+DEMO_MODEL ?= resnet32
+DEMO_BATCH ?= 64
+DEMO_STEPS ?= 5
+DEMO_BUDGET ?= 40%
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+CORE_BUILD := build/core-test
+SOURCES := pyproject.toml CMakeLists.txt README.md \
+  $(shell find cmake src models tvm_dtr -name __pycache__ -prune -o -type f ! -name '*.so' -print)
+CPP := $(shell find src tests/core -name '*.h' -o -name '*.cc' 2>/dev/null)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help prerequisites install demo test lint format core-test clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo       train $(DEMO_MODEL) at $(DEMO_BUDGET) of its memory, write demo/"
+	@echo "make test       the Python tests, in $(VENV)"
+	@echo "make core-test  the C++ tests with address and undefined-behaviour sanitizers"
+	@echo "make lint       formatting, lint and types"
+	@echo "make format     format Python and C++"
+	@echo "make clean      remove what was built"
+
+prerequisites:
+	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \
+	  echo "error: '$(PYTHON)' was not found: install Python 3.10 to 3.13 or set PYTHON=..." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \
+	  echo "error: '$(PYTHON)' is $$("$(PYTHON)" --version 2>&1): Python 3.10 to 3.13 is needed;" \
+	       "set PYTHON=python3.12, for example" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "error: '$(PYTHON)' has no venv: install it (on Debian: python3-venv)" >&2; exit 1; }
+	@for compiler in "$(CXX)" c++ g++ clang++; do \
+	  command -v "$$compiler" >/dev/null 2>&1 && exit 0; done; \
+	  echo "error: no C++ compiler was found: install one (on Debian: g++) or set CXX=..." >&2; exit 1
+
+$(BIN)/python: | prerequisites
+	"$(PYTHON)" -m venv "$(VENV)"
+
+$(VENV)/.installed: $(SOURCES) | $(BIN)/python
+	$(BIN)/pip install --quiet '.[test]'
+	@touch $@
+
+$(VENV)/.tools: pyproject.toml $(VENV)/.installed
+	$(BIN)/pip install --quiet 'tvm-dtr[dev]'
+	@touch $@
+
+install: $(VENV)/.installed
+
+demo: install
+	mkdir -p demo
+	$(BIN)/tvm-dtr models make $(DEMO_MODEL) --batch $(DEMO_BATCH) -o demo/$(DEMO_MODEL).onnx
+	$(BIN)/tvm-dtr build demo/$(DEMO_MODEL).onnx --loss cross_entropy --optimizer sgd --lr 0.01 \
+	  -o demo/$(DEMO_MODEL).tdtr
+	$(BIN)/tvm-dtr run demo/$(DEMO_MODEL).tdtr --memory-budget $(DEMO_BUDGET) \
+	  --steps $(DEMO_STEPS) --json demo/result.json --plot demo/memory.png --plot demo/memory.svg
+
+# `pytest`, not `python -m pytest`: the installed package is tested, not the source folder.
+test: install
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.tools
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(CPP)
+
+format: $(VENV)/.tools
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(CPP)
+
+core-test: $(VENV)/.tools
+	$(BIN)/cmake -S . -B $(CORE_BUILD) -G Ninja "-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)" \
+	  -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTVM_DTR_PYTHON=OFF -DTVM_DTR_TESTS=ON \
+	  -DTVM_DTR_CHECKS=ON "-DTVM_DTR_SANITIZE=address,undefined"
+	$(BIN)/cmake --build $(CORE_BUILD)
+	$(BIN)/ctest --test-dir $(CORE_BUILD) --output-on-failure --no-tests=error
+
+clean:
+	rm -rf "$(VENV)" build demo

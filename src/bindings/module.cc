@@ -1,0 +1,131 @@
+// _core: the TVM-free core for Python. Thin: convert, call, convert back.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <tuple>
+
+#include "core/policy.h"
+#include "core/replay.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using Ids = std::vector<uint32_t>;
+
+// Tensors are (storage, base or -1), ops (kernel, inputs, outputs), instructions (code, id) with
+// codes 0 op, 1 view, 2 kill, 3 constant, 4 retain.
+dtr::Program MakeProgram(const std::vector<std::tuple<double, uint64_t>>& kernels,
+                         const std::vector<uint64_t>& storages,
+                         const std::vector<std::tuple<uint32_t, int64_t>>& tensors,
+                         const std::vector<std::tuple<uint32_t, Ids, Ids>>& ops, const Ids& pinned,
+                         const Ids& results,
+                         const std::vector<std::tuple<int, uint32_t>>& instructions) {
+  dtr::Program program;
+  for (const auto& [cost, workspace] : kernels) program.kernels.push_back({cost, workspace});
+  program.storages = storages;
+  for (const auto& [storage, base] : tensors) {
+    program.tensors.push_back({storage, base < 0 ? dtr::kNone : static_cast<uint32_t>(base)});
+  }
+  for (const auto& [kernel, inputs, outputs] : ops) {
+    program.ops.push_back({kernel, inputs, outputs});
+  }
+  program.pinned = pinned;
+  program.results = results;
+  for (const auto& [code, id] : instructions) {
+    if (code < 0 || code > 4) throw std::invalid_argument("op graph: unknown instruction code");
+    program.instructions.push_back({static_cast<dtr::Program::Code>(code), id});
+  }
+  program.Check();
+  return program;
+}
+
+dtr::RuntimeOptions Options(const std::string& policy, const std::string& search, uint64_t seed,
+                            double thrash_limit) {
+  dtr::RuntimeOptions options;
+  options.policy = policy;
+  options.search = search;
+  options.seed = seed;
+  options.thrash_limit = thrash_limit;
+  return options;
+}
+
+// (kind, id) pairs: "compute" and "rematerialize" name ops, "evict" and "free" storages.
+nb::list Events(const dtr::ReplayResult& result) {
+  static constexpr const char* kNames[] = {"compute", "rematerialize", "evict", "free"};
+  nb::list events;
+  for (const auto& event : result.events) {
+    events.append(nb::make_tuple(kNames[static_cast<int>(event.kind)], event.id));
+  }
+  return events;
+}
+
+nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const std::string& policy,
+             const std::string& search, uint64_t seed, double thrash_limit, bool memory, bool events, bool exact_bytes) {
+  dtr::ReplayOptions options;
+  options.budget = budget.value_or(dtr::kUnlimited);
+  options.runtime = Options(policy, search, seed, thrash_limit);
+  options.record_memory = memory;
+  options.record_events = events;
+  options.exact_bytes = exact_bytes;
+  dtr::ReplayResult r;
+  {
+    nb::gil_scoped_release release;
+    r = dtr::Replay(program, options);
+  }
+  nb::dict out;
+  out["result"] = r.result;
+  out["peak_bytes"] = r.peak_bytes;
+  out["pinned_bytes"] = r.pinned_bytes;
+  out["needed_bytes"] = r.needed_bytes;
+  out["failed_op"] = r.failed_op == dtr::kNone ? -1 : static_cast<int64_t>(r.failed_op);
+  out["slowdown"] = r.slowdown;
+  out["calls"] = r.stats.calls;
+  out["evictions"] = r.stats.evictions;
+  out["eager_evictions"] = r.stats.eager_evictions;
+  out["rematerializations"] = r.stats.rematerializations;
+  out["compute_cost"] = r.stats.compute_cost;
+  out["remat_cost"] = r.stats.remat_cost;
+  if (memory) out["memory"] = r.memory;
+  if (events) out["events"] = Events(r);
+  return out;
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.doc() = "The core of tvm-dtr: replay of programs on the DTR runtime. No TVM.";
+  m.def("searches", &dtr::SearchNames, "Names that --search takes.");
+  m.def("policies", &dtr::PolicyNames, "Names that --policy takes.");
+  nb::class_<dtr::Program>(m, "Replay")
+      .def(
+          "__init__",
+          [](dtr::Program* self, const std::vector<std::tuple<double, uint64_t>>& kernels,
+             const std::vector<uint64_t>& storages,
+             const std::vector<std::tuple<uint32_t, int64_t>>& tensors,
+             const std::vector<std::tuple<uint32_t, Ids, Ids>>& ops, const Ids& pinned,
+             const Ids& results, const std::vector<std::tuple<int, uint32_t>>& instructions) {
+            new (self) dtr::Program(
+                MakeProgram(kernels, storages, tensors, ops, pinned, results, instructions));
+          },
+          "kernels"_a, "storages"_a, "tensors"_a, "ops"_a, "pinned"_a, "results"_a,
+          "instructions"_a)
+      .def("run", &Run, "budget"_a = nb::none(), "policy"_a = "dtr-eq", "search"_a = "heap",
+           "seed"_a = 0, "thrash_limit"_a = 10.0, "memory"_a = false, "events"_a = false, "exact_bytes"_a = false)
+      .def("lower_bound", &dtr::LowerBound)
+      .def(
+          "smallest_budget",
+          [](const dtr::Program& program, const std::string& policy, const std::string& search,
+             uint64_t seed, double thrash_limit, uint64_t tolerance) {
+            nb::gil_scoped_release release;
+            return dtr::SmallestBudget(program, Options(policy, search, seed, thrash_limit),
+                                       tolerance);
+          },
+          "policy"_a = "dtr-eq", "search"_a = "heap", "seed"_a = 0, "thrash_limit"_a = 10.0,
+          "tolerance"_a = 65536);
+}

@@ -1,0 +1,255 @@
+#include "core/replay.h"
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+
+#include "core/counting_arena.h"
+#include "core/page_arena.h"
+
+namespace dtr {
+namespace {
+
+class NoExecutor : public Executor {
+ public:
+  void Run(const KernelCall&) override {}
+};
+
+class Recorder : public Observer {
+ public:
+  Recorder(const ReplayOptions& options, ReplayResult* result)
+      : options_(options), result_(result) {}
+  void OnRun(OpId, KernelId op, bool rematerialization, double) override {
+    using Kind = ReplayResult::Event::Kind;
+    Note(rematerialization ? Kind::kRematerialize : Kind::kCompute, op);
+  }
+  void OnEvict(StorageId storage, bool eager) override {
+    using Kind = ReplayResult::Event::Kind;
+    Note(eager ? Kind::kFree : Kind::kEvict, program_storage[storage]);
+  }
+  void OnMemory(uint64_t active_bytes) override {
+    if (options_.record_memory) result_->memory.push_back(active_bytes);
+  }
+  std::vector<uint32_t> program_storage;  // by StorageId
+
+ private:
+  void Note(ReplayResult::Event::Kind kind, uint32_t id) {
+    if (options_.record_events) result_->events.push_back({kind, id});
+  }
+  const ReplayOptions& options_;
+  ReplayResult* result_;
+};
+
+// Follows the instructions as the VM does: one reference per program tensor.
+class Player {
+ public:
+  Player(const Program& program, Runtime* runtime, Recorder* recorder)
+      : program_(program),
+        runtime_(runtime),
+        recorder_(recorder),
+        ids_(program.tensors.size(), kNone),
+        storage_ids_(program.storages.size(), kNone),
+        constant_(program.tensors.size(), false) {}
+
+  void Run(uint32_t* current_op) {
+    for (uint32_t t : program_.pinned) AddConstant(t);
+    runtime_->BeginInvocation(program_.TotalCost());
+    for (const Program::Instruction& instruction : program_.instructions) {
+      switch (instruction.code) {
+        case Program::Code::kOp:
+          *current_op = instruction.id;
+          RunOp(instruction.id);
+          break;
+        case Program::Code::kView:
+          ids_[instruction.id] = runtime_->NewView(ids_[program_.tensors[instruction.id].base]);
+          break;
+        case Program::Code::kKill:
+          if (!IsConstant(instruction.id)) runtime_->Release(ids_[instruction.id]);
+          break;
+        case Program::Code::kRetain:
+          if (!IsConstant(instruction.id)) runtime_->Retain(ids_[instruction.id]);
+          break;
+        case Program::Code::kConstant:
+          AddConstant(instruction.id);
+          break;
+      }
+    }
+    for (uint32_t t : program_.results) runtime_->Pin(ids_[t]);
+  }
+
+ private:
+  uint64_t Bytes(uint32_t tensor) const {
+    return program_.storages[program_.tensors[tensor].storage];
+  }
+
+  void AddConstant(uint32_t tensor) {
+    if (ids_[tensor] != kNone) return;
+    ids_[tensor] = runtime_->AddConstant(Bytes(tensor));
+    uint32_t storage = program_.tensors[tensor].storage;
+    storage_ids_[storage] = runtime_->graph().tensor(ids_[tensor]).storage;
+    constant_[tensor] = true;
+  }
+  // Inputs, state and constants are held by the caller as well: their names come and go freely.
+  bool IsConstant(uint32_t tensor) const { return constant_[tensor]; }
+
+  void RunOp(uint32_t id) {
+    const Program::OpInfo& op = program_.ops[id];
+    inputs_.clear();
+    outputs_.clear();
+    fresh_.clear();
+    for (uint32_t t : op.inputs) inputs_.push_back(ids_[t]);
+    for (uint32_t t : op.outputs) {
+      // An output in a storage that an earlier op made is a view with an op of its own.
+      StorageId& s = storage_ids_[program_.tensors[t].storage];
+      if (s == kNone) {
+        fresh_.push_back(s = runtime_->NewStorage(Bytes(t)));
+        Name(s, program_.tensors[t].storage);
+      }
+      ids_[t] = runtime_->NewTensor(s);
+      outputs_.push_back(ids_[t]);
+    }
+    for (StorageId s : fresh_) runtime_->ReleaseStorage(s);
+    const Program::Kernel& kernel = program_.kernels[op.kernel];
+    runtime_->Call(/*kernel=*/id, inputs_, outputs_, kernel.cost, kernel.workspace_bytes);
+  }
+
+  void Name(StorageId id, uint32_t program_storage) {
+    auto& names = recorder_->program_storage;
+    if (names.size() <= id) names.resize(id + 1, kNone);
+    names[id] = program_storage;
+  }
+
+  const Program& program_;
+  Runtime* runtime_;
+  Recorder* recorder_;
+  std::vector<TensorId> ids_;
+  std::vector<StorageId> storage_ids_;
+  std::vector<bool> constant_;
+  std::vector<TensorId> inputs_, outputs_;
+  std::vector<StorageId> fresh_;
+};
+
+}  // namespace
+
+void Program::Check() const {
+  auto require = [](bool condition, const char* what, size_t where) {
+    if (!condition) {
+      throw std::invalid_argument(std::string("op graph: ") + what + " " + std::to_string(where) +
+                                  " names something that does not exist");
+    }
+  };
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    require(tensors[t].storage < storages.size(), "tensor", t);
+    require(tensors[t].base == kNone || tensors[t].base < tensors.size(), "tensor", t);
+  }
+  for (size_t o = 0; o < ops.size(); ++o) {
+    require(ops[o].kernel < kernels.size(), "op", o);
+    for (uint32_t t : ops[o].inputs) require(t < tensors.size(), "op", o);
+    for (uint32_t t : ops[o].outputs) require(t < tensors.size(), "op", o);
+  }
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    size_t limit = instructions[i].code == Code::kOp ? ops.size() : tensors.size();
+    require(instructions[i].id < limit, "instruction", i);
+  }
+  for (uint32_t t : pinned) require(t < tensors.size(), "pinned tensor", t);
+  for (uint32_t t : results) require(t < tensors.size(), "result", t);
+}
+
+double Program::TotalCost() const {
+  double total = 0;
+  for (const OpInfo& op : ops) total += kernels[op.kernel].cost;
+  return total;
+}
+
+ReplayResult Replay(const Program& program, const ReplayOptions& options) {
+  ReplayResult result;
+  std::unique_ptr<Arena> arena;
+  if (options.exact_bytes) {
+    arena = std::make_unique<CountingArena>(options.budget);
+  } else {
+    arena = std::make_unique<PageArena>(options.budget, /*backed=*/false);
+  }
+  NoExecutor executor;
+  RuntimeOptions runtime_options = options.runtime;
+  runtime_options.measure_time = false;
+  if (options.exact_bytes) {
+    runtime_options.small_share = 0;
+    runtime_options.relax_pending = false;
+  }
+  Runtime runtime(arena.get(), &executor, runtime_options);
+  Recorder recorder(options, &result);
+  if (options.record_memory || options.record_events) runtime.set_observer(&recorder);
+  uint32_t current_op = kNone;
+  try {
+    Player(program, &runtime, &recorder).Run(&current_op);
+    result.result = "ok";
+  } catch (const BudgetError& e) {
+    result.result = "oom";
+    result.needed_bytes = e.needed_budget_bytes;
+    result.failed_op = current_op;
+  } catch (const ThrashError&) {
+    result.result = "thrash";
+  }
+  result.peak_bytes = arena->peak_active();
+  result.pinned_bytes = runtime.pinned_bytes();
+  result.stats = runtime.stats();
+  if (result.stats.compute_cost > 0) {
+    result.slowdown = 1 + result.stats.remat_cost / result.stats.compute_cost;
+  }
+  return result;
+}
+
+uint64_t LowerBound(const Program& program) {
+  PageArena arena(kUnlimited, /*backed=*/false);  // for its rounding
+  std::vector<uint8_t> pinned(program.storages.size(), 0);
+  auto bytes = [&](uint32_t storage) { return arena.RoundedSize(program.storages[storage]); };
+  uint64_t base = 0;
+  for (uint32_t t : program.pinned) {
+    uint32_t s = program.tensors[t].storage;
+    if (!pinned[s]) base += bytes(s);
+    pinned[s] = 1;
+  }
+  std::vector<uint32_t> counted(program.storages.size(), kNone);
+  uint64_t most = 0;
+  auto add = [&](uint32_t tensor, uint32_t stamp) -> uint64_t {
+    uint32_t s = program.tensors[tensor].storage;
+    if (pinned[s] || counted[s] == stamp) return 0;
+    counted[s] = stamp;
+    return bytes(s);
+  };
+  for (uint32_t o = 0; o < program.ops.size(); ++o) {
+    const Program::OpInfo& op = program.ops[o];
+    uint64_t workspace = program.kernels[op.kernel].workspace_bytes;
+    uint64_t need = workspace ? arena.RoundedSize(workspace) : 0;
+    for (uint32_t t : op.inputs) need += add(t, o);
+    for (uint32_t t : op.outputs) need += add(t, o);
+    most = std::max(most, need);
+  }
+  uint64_t results = 0;
+  auto last = static_cast<uint32_t>(program.ops.size());
+  for (uint32_t t : program.results) results += add(t, last);
+  return base + std::max(most, results);
+}
+
+uint64_t SmallestBudget(const Program& program, const RuntimeOptions& options, uint64_t tolerance) {
+  ReplayOptions replay;
+  replay.runtime = options;
+  uint64_t works = Replay(program, replay).peak_bytes;
+  uint64_t fails = LowerBound(program);
+  replay.budget = fails;
+  if (fails >= works || Replay(program, replay).result == "ok") return std::min(fails, works);
+  tolerance = std::max<uint64_t>(tolerance, PageArena::kPage);
+  while (works - fails > tolerance) {
+    uint64_t middle = fails + (works - fails) / 2;
+    replay.budget = middle;
+    ReplayResult result = Replay(program, replay);
+    if (result.result == "ok") {
+      works = std::max(result.peak_bytes, fails);
+    } else {
+      fails = middle;
+    }
+  }
+  return works;
+}
+
+}  // namespace dtr

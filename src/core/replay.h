@@ -1,0 +1,88 @@
+// One step of a straight-line program on the real runtime, without its kernels: the same calls in
+// the same order, costs from the program, memory that is only counted. What the patched VM will
+// decide under a budget is known before the first step, and so is the smallest budget that works.
+#ifndef TVM_DTR_CORE_REPLAY_H_
+#define TVM_DTR_CORE_REPLAY_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/runtime.h"
+#include "core/types.h"
+
+namespace dtr {
+
+// The program's OpGraph with its order of execution; ids index the vectors.
+struct Program {
+  enum class Code : uint8_t { kOp, kView, kKill, kConstant, kRetain };
+  struct Instruction {
+    Code code;
+    uint32_t id;  // of the op for kOp, else of the tensor
+  };
+  struct Kernel {
+    double cost;  // nanoseconds
+    uint64_t workspace_bytes;
+  };
+  struct TensorInfo {
+    uint32_t storage;
+    uint32_t base;  // kNone: a root
+  };
+  struct OpInfo {
+    uint32_t kernel;
+    std::vector<uint32_t> inputs, outputs;
+  };
+  std::vector<Kernel> kernels;
+  std::vector<uint64_t> storages;  // bytes
+  std::vector<TensorInfo> tensors;
+  std::vector<OpInfo> ops;
+  std::vector<uint32_t> pinned;   // there from the start to the end: inputs, state, constants
+  std::vector<uint32_t> results;  // tensors handed out at the end
+  std::vector<Instruction> instructions;
+
+  // Throws std::invalid_argument naming the first id out of range.
+  void Check() const;
+  double TotalCost() const;
+};
+
+struct ReplayResult {
+  std::string result;  // "ok", "oom" or "thrash"
+  uint64_t peak_bytes = 0;
+  uint64_t pinned_bytes = 0;
+  uint64_t needed_bytes = 0;   // of an "oom": the smallest budget that passes that point
+  uint32_t failed_op = kNone;  // of an "oom"
+  Stats stats;
+  double slowdown = 0;           // (own cost + recomputation) / own cost
+  struct Event {
+    enum class Kind : uint8_t { kCompute, kRematerialize, kEvict, kFree };
+    Kind kind;
+    uint32_t id;  // the program's op, or storage of kEvict and kFree
+  };
+  std::vector<Event> events;       // on request
+  std::vector<uint64_t> memory;  // active bytes after each change, on request
+};
+
+struct ReplayOptions {
+  uint64_t budget = kUnlimited;
+  RuntimeOptions runtime;
+  bool record_memory = false;
+  bool record_events = false;
+  // As the DTR authors' simulator: bytes as given, with no rounding to classes and pages; small
+  // storages are evicted like others; pending ops never let go of their operands.
+  bool exact_bytes = false;
+};
+
+ReplayResult Replay(const Program& program, const ReplayOptions& options);
+
+// A budget that no schedule can stay under: what is pinned, with the largest op's operands or
+// with the results.
+uint64_t LowerBound(const Program& program);
+
+// The smallest budget, to within `tolerance` bytes, at which Replay gives "ok"; found by
+// bisection between LowerBound and the unbudgeted peak, so a smaller one may exist where success
+// is not monotone in the budget. The value returned has been tried.
+uint64_t SmallestBudget(const Program& program, const RuntimeOptions& options, uint64_t tolerance);
+
+}  // namespace dtr
+
+#endif  // TVM_DTR_CORE_REPLAY_H_

@@ -1,0 +1,158 @@
+// One invocation from outside: inputs in, dispatch, outputs out; and what is left when it fails.
+#include <sstream>
+
+#include "relay_vm/report.h"
+#include "relay_vm/vm.h"
+
+namespace dtr::relay_vm {
+
+using tvm::runtime::ADT;
+using tvm::runtime::ADTObj;
+
+ObjectRef DtrVirtualMachine::InvokeFunction(const std::string& name) {
+  Engine::Use use(engine_.get());
+  ICHECK(!invocation_.running) << "a kernel may not invoke the virtual machine that runs it";
+  CheckDevices();
+  const VMFunction& function = exec_->GetVMFunctionWithName(name);
+  auto given = inputs_.find(name);
+  ICHECK(function.params.empty() || given != inputs_.end())
+      << "Input has not been set for function " << name;
+  DropInvocation();
+  return_register_ = ObjectRef();
+  engine_->Settle();
+  hooks_.Refresh();
+  engine_->runtime().BeginInvocation(invocation_cost_ns_);
+  invocation_.function = &function;
+  invocation_.name = name;
+  if (!function.params.empty()) invocation_.inputs = &given->second;
+  invocations_++;
+  return Continue();
+}
+
+ObjectRef DtrVirtualMachine::Resume() {
+  Engine::Use use(engine_.get());
+  ICHECK(!invocation_.running) << "a kernel may not resume the virtual machine that runs it";
+  ICHECK(invocation_.function)
+      << "there is nothing to resume: the last invocation did not stop for want of memory";
+  hooks_.Refresh();
+  return Continue();
+}
+
+// Every stage can be tried again after a BudgetError: inputs taken so far stay, the instruction
+// that failed has changed nothing, and outputs are pinned without harm a second time.
+ObjectRef DtrVirtualMachine::Continue() {
+  invocation_.running = true;
+  try {
+    GatherInputs();
+    Dispatch();
+    ObjectRef value = Finish();
+    DropInvocation();
+    return value;
+  } catch (const BudgetError& error) {
+    invocation_.running = false;
+    RethrowBudgetError(error);
+  } catch (const ThrashError& error) {
+    last_error_ = DescribeError(error);
+    DropInvocation();
+    throw std::runtime_error(std::string("ThrashError: ") + error.what());
+  } catch (const std::exception& error) {
+    last_error_ = DescribeError("Error", error.what());
+    DropInvocation();
+    throw;
+  } catch (...) {
+    DropInvocation();
+    throw;
+  }
+}
+
+// The inputs' handles are kept as long as the arrays are set: they stay charged, and the next
+// invocation finds them.
+void DtrVirtualMachine::GatherInputs() {
+  if (invocation_.started) return;
+  const VMFunction& function = *invocation_.function;
+  std::vector<ObjectRef>& handles = input_handles_[invocation_.name];
+  handles.resize(function.params.size());
+  for (size_t i = 0; i < handles.size(); ++i) {
+    if (handles[i].defined()) continue;
+    const ObjectRef& value = (*invocation_.inputs)[i];
+    ICHECK(value.defined()) << "Input " << function.params[i] << " of function " << invocation_.name
+                            << " has not been set";
+    handles[i] = FromCaller(value, {Origin::kInput, static_cast<uint32_t>(i)});
+  }
+  PushFrame(function, 0);
+  for (size_t i = 0; i < handles.size(); ++i) Register(static_cast<RegName>(i)) = handles[i];
+  invocation_.started = true;
+}
+
+ObjectRef DtrVirtualMachine::Finish() {
+  auto enabled = set_outputs_enabled_.find(invocation_.name);
+  if (enabled != set_outputs_enabled_.end() && enabled->second) {
+    CopyToGivenOutputs(invocation_.name);
+    enabled->second = false;
+  } else {
+    return_register_ = ToCaller(result_);
+  }
+  return return_register_;
+}
+
+void DtrVirtualMachine::CopyToGivenOutputs(const std::string& name) {
+  std::vector<ObjectRef>& given = outputs_[name];
+  std::vector<ObjectRef> values;
+  const auto* tuple = result_.as<ADTObj>();
+  if (tuple) {
+    for (size_t i = 0; i < tuple->size; ++i) values.push_back((*tuple)[i]);
+  } else {
+    values.push_back(result_);
+  }
+  ICHECK_EQ(values.size(), given.size())
+      << "Number of outside output tensors should be equal to model outputs number";
+  for (size_t i = 0; i < values.size(); ++i) {
+    const TensorHandleObj* handle = AsTensor(values[i]);
+    auto array = tvm::runtime::Downcast<NDArray>(given[i]);
+    ICHECK(tvm::runtime::TypeEqual(array->dtype, handle->dtype) &&
+           tvm::runtime::GetDataSize(*array.operator->()) == handle->bytes())
+        << "output tensor " << i << " that was set has another type or size than the result";
+    array.CopyFromBytes(engine_->Data(*handle), handle->bytes());
+  }
+  return_register_ = tuple ? ADT(tuple->tag, given.begin(), given.end()) : given[0];
+  given.clear();
+}
+
+void DtrVirtualMachine::DropInvocation() {
+  result_ = ObjectRef();
+  registers_.clear();
+  calls_.clear();
+  base_ = 0;
+  invocation_ = Invocation();
+}
+
+void DtrVirtualMachine::RethrowBudgetError(const BudgetError& error) {
+  std::string kernel = error.kernel == kNone && invocation_.function ? KernelName() : "";
+  if (error.kernel != kNone) kernel = engine_->executor().kernels()[error.kernel].name;
+  last_error_ = DescribeError(error, [this](TensorId t) { return OriginName(t); }, kernel);
+  throw std::runtime_error(BudgetMessage(error, kernel));
+}
+
+std::string DtrVirtualMachine::KernelName() const {
+  if (!invocation_.started || code_[pc_].op != tvm::runtime::vm::Opcode::InvokePacked) return "";
+  return engine_->executor().kernels()[static_cast<size_t>(code_[pc_].packed_index)].name;
+}
+
+std::string DtrVirtualMachine::OriginName(TensorId tensor) const {
+  const KernelExecutor& executor = engine_->executor();
+  Origin origin = executor.origin(tensor);
+  switch (origin.kind) {
+    case Origin::kKernel:
+      return "output of " + engine_->executor().kernels()[origin.index].name;
+    case Origin::kInput:
+      return invocation_.function && origin.index < invocation_.function->params.size()
+                 ? invocation_.function->params[origin.index]
+                 : "input " + std::to_string(origin.index);
+    case Origin::kConstant:
+      return "constant " + std::to_string(origin.index);
+    default:
+      return "host value";
+  }
+}
+
+}  // namespace dtr::relay_vm

@@ -1,0 +1,251 @@
+// The functions of the VM's module: TVM's own names, then ours.
+//
+// set_input, set_one_input, set_outputs, get_output, get_num_outputs, get_input_index, init,
+// invoke_stateful, invoke_return_to_device and load_late_bound_consts are the stock VM's, which
+// call `invoke` through the module and so end up here.
+#include <tvm/runtime/registry.h>
+
+#include <memory>
+
+#include "relay_vm/report.h"
+#include "relay_vm/vm.h"
+
+namespace dtr::relay_vm {
+
+using tvm::runtime::vm::VirtualMachine;
+
+DtrVirtualMachine::~DtrVirtualMachine() {
+  if (!engine_) return;
+  Engine::Use use(engine_.get());
+  Clear();
+  constants_.clear();
+  engine_->runtime().set_observer(nullptr);
+}
+
+void DtrVirtualMachine::LoadExecutable(const ObjectPtr<Executable>& executable) {
+  VirtualMachine::LoadExecutable(executable);
+  Configure(kUnlimited, RuntimeOptions());
+  std::vector<std::string> names(packed_funcs_.size());
+  for (const auto& [name, index] : exec_->primitive_map) names[static_cast<size_t>(index)] = name;
+  for (size_t i = 0; i < names.size(); ++i) {
+    engine_->executor().AddKernel(names[i], packed_funcs_[i]);
+  }
+  // Kernels compiled in memory keep the workspace of TVM, which nobody counts.
+  const tvm::runtime::Module library = exec_->GetLib();
+  const bool is_file = library.operator->() && std::string(library->type_key()) == "library";
+  workspace_tracked_ = names.empty() || (is_file && hooks_.Install(names));
+}
+
+void DtrVirtualMachine::Configure(uint64_t budget_bytes, const RuntimeOptions& options) {
+  std::vector<Kernel> kernels;
+  if (engine_) {
+    Engine::Use use(engine_.get());
+    ICHECK(!invocation_.running) << "a kernel may not configure the virtual machine that runs it";
+    Clear();
+    constants_.clear();
+    engine_->runtime().set_observer(nullptr);
+    kernels = engine_->executor().kernels();
+  }
+  trace_.reset();
+  engine_ = std::make_shared<Engine>(budget_bytes, options);
+  engine_->executor().kernels() = std::move(kernels);
+}
+
+void DtrVirtualMachine::CheckDevices() const {
+  ICHECK(!devices_.empty()) << "Did you forget to init the VirtualMachine with devices?";
+  for (const DLDevice& device : devices_) {
+    ICHECK(device.device_type == kDLCPU)
+        << "the virtual machine runs on the CPU so far; device type " << device.device_type
+        << " is not supported: compile for llvm";
+  }
+}
+
+void DtrVirtualMachine::SetCosts(const NDArray& cost_ns, const NDArray& workspace_bytes,
+                                 double invocation_ns) {
+  Engine::Use use(engine_.get());
+  std::vector<Kernel>& kernels = engine_->executor().kernels();
+  std::vector<double> costs(kernels.size());
+  std::vector<int64_t> workspaces(kernels.size());
+  cost_ns.CopyToBytes(costs.data(), costs.size() * sizeof(double));
+  workspace_bytes.CopyToBytes(workspaces.data(), workspaces.size() * sizeof(int64_t));
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    kernels[i].cost_ns = costs[i];
+    kernels[i].workspace_known = workspaces[i] >= 0;
+    if (workspaces[i] >= 0) kernels[i].workspace_bytes = static_cast<uint64_t>(workspaces[i]);
+  }
+  invocation_cost_ns_ = invocation_ns;
+}
+
+uint64_t DtrVirtualMachine::SetBudget(uint64_t bytes) {
+  Engine::Use use(engine_.get());
+  try {
+    return engine_->runtime().SetBudget(bytes);
+  } catch (const BudgetError& error) {
+    RethrowBudgetError(error);
+  }
+}
+
+NDArray DtrVirtualMachine::CopyIn(const NDArray& array) {
+  Engine::Use use(engine_.get());
+  CheckDevices();
+  try {
+    return engine_->CopyToArena(array);
+  } catch (const BudgetError& error) {
+    RethrowBudgetError(error);
+  }
+}
+
+void DtrVirtualMachine::Clear() {
+  Engine::Use use(engine_.get());
+  ICHECK(!invocation_.running) << "a kernel may not clear the virtual machine that runs it";
+  DropInvocation();
+  return_register_ = ObjectRef();
+  input_handles_.clear();
+  inputs_.clear();
+  outputs_.clear();
+  set_outputs_enabled_.clear();
+  engine_->Settle();
+}
+
+std::string DtrVirtualMachine::StatsJson() const {
+  Engine::Use use(engine_.get());
+  const Runtime& runtime = engine_->runtime();
+  const Stats& s = runtime.stats();
+  const Arena& arena = engine_->arena();
+  return NumbersJson({{"compute_cost", s.compute_cost},
+                      {"remat_cost", s.remat_cost},
+                      {"compute_seconds", s.compute_seconds},
+                      {"remat_seconds", s.remat_seconds},
+                      {"search_seconds", s.search_seconds}},
+                     {{"calls", s.calls},
+                      {"rematerializations", s.rematerializations},
+                      {"evictions", s.evictions},
+                      {"eager_evictions", s.eager_evictions},
+                      {"instructions", instructions_},
+                      {"invocations", invocations_},
+                      {"budget_bytes", arena.capacity()},
+                      {"active_bytes", arena.active()},
+                      {"mapped_bytes", arena.mapped()},
+                      {"peak_active_bytes", arena.peak_active()},
+                      {"peak_mapped_bytes", arena.peak_mapped()},
+                      {"pinned_bytes", runtime.pinned_bytes()},
+                      {"workspace_bytes", engine_->executor().peak_workspace()},
+                      {"workspace_tracked", workspace_tracked_},
+                      {"live_storages", runtime.graph().live_storages()},
+                      {"live_tensors", runtime.graph().live_tensors()},
+                      {"live_ops", runtime.graph().live_ops()},
+                      {"live_outputs", engine_->live_outputs()}});
+}
+
+ObjectRef DtrVirtualMachine::TraceMemory(bool on) {
+  Engine::Use use(engine_.get());
+  ObjectRef samples;
+  if (trace_) samples = trace_->Samples();
+  trace_ = on ? std::make_unique<MemoryTrace>(&engine_->arena()) : nullptr;
+  engine_->runtime().set_observer(trace_.get());
+  return samples;
+}
+
+PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Object>& self) {
+  using Body = void (*)(DtrVirtualMachine*, TVMArgs, TVMRetValue*);
+  static const std::unordered_map<std::string, Body> kOwn = {
+      {"invoke", [](DtrVirtualMachine* vm, TVMArgs args,
+                    TVMRetValue* rv) { *rv = vm->InvokeFunction(args[0]); }},
+      {"resume", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->Resume(); }},
+      {"configure",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) {
+         RuntimeOptions options;
+         options.policy = args[1].operator std::string();
+         options.seed = static_cast<uint64_t>(args[2].operator int64_t());
+         options.thrash_limit = args[3];
+         int64_t budget = args[0];
+         vm->Configure(budget < 0 ? kUnlimited : static_cast<uint64_t>(budget), options);
+       }},
+      {"set_budget",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) {
+         int64_t bytes = args[0];
+         uint64_t old = vm->SetBudget(bytes < 0 ? kUnlimited : static_cast<uint64_t>(bytes));
+         *rv = old > INT64_MAX ? int64_t{-1} : static_cast<int64_t>(old);
+       }},
+      {"set_costs", [](DtrVirtualMachine* vm, TVMArgs args,
+                       TVMRetValue*) { vm->SetCosts(args[0], args[1], args[2]); }},
+      {"stats", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->StatsJson(); }},
+      {"last_error",
+       [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->last_error_; }},
+      {"copy_in",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) { *rv = vm->CopyIn(args[0]); }},
+      {"clear", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) { vm->Clear(); }},
+      {"trace_memory", [](DtrVirtualMachine* vm, TVMArgs args,
+                          TVMRetValue* rv) { *rv = vm->TraceMemory(args[0].operator bool()); }},
+      {"kernel_names",
+       [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) {
+         std::string names;
+         for (const Kernel& k : vm->engine_->executor().kernels()) names += k.name + "\n";
+         *rv = names;
+       }},
+      {"reset_peak",
+       [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) {
+         Engine::Use use(vm->engine_.get());
+         vm->engine_->arena().ResetPeak();
+         vm->engine_->executor().ResetPeak();
+       }},
+      {"reset_stats",
+       [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) {
+         Engine::Use use(vm->engine_.get());
+         vm->engine_->runtime().ResetStats();
+         vm->instructions_ = vm->invocations_ = 0;
+       }},
+      {"validate",
+       [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) {
+         Engine::Use use(vm->engine_.get());
+         vm->engine_->runtime().Validate();
+       }},
+  };
+  auto own = kOwn.find(name);
+  if (own != kOwn.end()) {
+    return PackedFunc(
+        [self, this, body = own->second](TVMArgs args, TVMRetValue* rv) { body(this, args, rv); });
+  }
+  PackedFunc stock = VirtualMachine::GetFunction(name, self);
+  return PackedFunc([self, this, stock, key = std::string(name)](TVMArgs args, TVMRetValue* rv) {
+    Engine::Use use(engine_.get());
+    BeforeStockFunction(key, args);
+    stock.CallPacked(args, rv);
+  });
+}
+
+// Keeps what the stock function is about to change in step with ours.
+void DtrVirtualMachine::BeforeStockFunction(const std::string& name, TVMArgs args) {
+  const bool sets_all = name == "set_input" || name == "invoke_return_to_device";
+  if (!sets_all && name != "set_one_input" && name != "init") return;
+  ICHECK(!invocation_.running) << "a kernel may not change the virtual machine that runs it";
+  DropInvocation();
+  if (name == "init") {
+    devices_.clear();
+    allocators_.clear();
+    return;
+  }
+  auto handles = input_handles_.find(args[0].operator std::string());
+  if (handles == input_handles_.end()) return;
+  if (sets_all) {
+    input_handles_.erase(handles);
+    return;
+  }
+  int64_t index = args[1].type_code() == kDLInt
+                      ? args[1].operator int64_t()
+                      : GetFunction("get_input_index", nullptr)(args[1], args[0]);
+  if (index >= 0 && static_cast<size_t>(index) < handles->second.size()) {
+    handles->second[static_cast<size_t>(index)] = ObjectRef();
+  }
+}
+
+TVM_REGISTER_GLOBAL("tvm_dtr.vm").set_body([](TVMArgs args, TVMRetValue* rv) {
+  tvm::runtime::Module module = args[0];
+  auto* executable = dynamic_cast<Executable*>(module.operator->());
+  ICHECK(executable) << "expected a Relay VM executable";
+  auto vm = tvm::runtime::make_object<DtrVirtualMachine>();
+  vm->LoadExecutable(tvm::runtime::GetObjectPtr<Executable>(executable));
+  *rv = tvm::runtime::Module(vm);
+});
+
+}  // namespace dtr::relay_vm

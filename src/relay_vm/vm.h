@@ -1,0 +1,167 @@
+// The patched Relay VM: TVM's executables, module functions and bytecode, our own dispatch loop.
+//
+// Registers hold handles (handles.h). alloc_storage and alloc_tensor take no memory; invoke_packed
+// hands a call to the core (Runtime::Call), which finds the memory, evicting if it must, and may
+// run the kernel again later. Where the stock VM would read a tensor's bytes, this one asks the
+// core for them, which brings them back if they were evicted.
+#ifndef TVM_DTR_RELAY_VM_VM_H_
+#define TVM_DTR_RELAY_VM_VM_H_
+
+#include <tvm/runtime/container/adt.h>
+#include <tvm/runtime/vm/vm.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "relay_vm/engine.h"
+#include "relay_vm/trace.h"
+#include "relay_vm/workspace.h"
+
+namespace dtr::relay_vm {
+
+using tvm::runtime::NDArray;
+using tvm::runtime::Object;
+using tvm::runtime::ObjectPtr;
+using tvm::runtime::ObjectRef;
+using tvm::runtime::PackedFunc;
+using tvm::runtime::String;
+using tvm::runtime::TVMArgs;
+using tvm::runtime::TVMRetValue;
+using tvm::runtime::vm::Executable;
+using tvm::runtime::vm::Index;
+using tvm::runtime::vm::Instruction;
+using tvm::runtime::vm::RegName;
+using tvm::runtime::vm::VMClosureObj;
+using tvm::runtime::vm::VMFunction;
+
+class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
+ public:
+  ~DtrVirtualMachine() override;
+  PackedFunc GetFunction(const String& name, const ObjectPtr<Object>& self) override;
+  void LoadExecutable(const ObjectPtr<Executable>& executable) override;
+
+  // -- module functions (module_functions.cc) ---------------------------------------------------
+  void Configure(uint64_t budget_bytes, const RuntimeOptions& options);
+  void CheckDevices() const;
+  void SetCosts(const NDArray& cost_ns, const NDArray& workspace_bytes, double invocation_ns);
+  uint64_t SetBudget(uint64_t bytes);
+  // A copy of an array in the arena, the caller's to keep.
+  NDArray CopyIn(const NDArray& array);
+  // Forgets inputs, outputs and a stopped invocation.
+  void Clear();
+  std::string StatsJson() const;
+  ObjectRef TraceMemory(bool on);
+
+  // -- invocations (invocation.cc) ----------------------------------------------------------------
+  ObjectRef InvokeFunction(const std::string& name);
+  // Goes on where a BudgetError stopped the last invocation.
+  ObjectRef Resume();
+
+ private:
+  // A function that is running. Its registers are registers_[base, base + register_file_size).
+  struct CallFrame {
+    const VMFunction* function;
+    Index pc;  // where to go on, valid while a callee runs
+    size_t base;
+    RegName result;  // register of the caller that takes what it returns
+  };
+  // What is being invoked from outside; kept after a BudgetError.
+  struct Invocation {
+    const VMFunction* function = nullptr;
+    std::string name;
+    std::vector<ObjectRef>* inputs = nullptr;
+    bool started = false;
+    bool running = false;
+  };
+
+  // module_functions.cc
+  void BeforeStockFunction(const std::string& name, TVMArgs args);
+
+  // invocation.cc
+  ObjectRef Continue();
+  void GatherInputs();
+  ObjectRef Finish();
+  void CopyToGivenOutputs(const std::string& name);
+  void DropInvocation();
+  // Notes the details for last_error and throws what TVM passes on to Python.
+  [[noreturn]] void RethrowBudgetError(const BudgetError& error);
+  std::string KernelName() const;  // of the instruction at hand, "" if it calls none
+  std::string OriginName(TensorId tensor) const;
+
+  // conversion.cc: rebuilds tuples and closures with each leaf replaced.
+  using Leaf = std::function<ObjectRef(const ObjectRef&)>;
+  static ObjectRef Rebuild(const ObjectRef& root, const Leaf& leaf);
+  ObjectRef FromCaller(const ObjectRef& value, Origin origin);
+  ObjectRef ToCaller(const ObjectRef& value);
+
+  // dispatch.cc: one method for each opcode. They leave pc_ at the next instruction.
+  void Dispatch();
+  void PushFrame(const VMFunction& function, RegName result);
+  void Move(const Instruction& in);
+  bool Ret(const Instruction& in);  // true when the outermost frame is ready to return
+  void Invoke(const Instruction& in);
+  void InvokeClosure(const Instruction& in);
+  void InvokePacked(const Instruction& in);
+  void AllocTensor(const Instruction& in);
+  void AllocTensorReg(const Instruction& in);
+  void AllocADT(const Instruction& in);
+  void AllocClosure(const Instruction& in);
+  void GetField(const Instruction& in);
+  void If(const Instruction& in);
+  void LoadConst(const Instruction& in);
+  void Goto(const Instruction& in);
+  void GetTag(const Instruction& in);
+  void LoadConsti(const Instruction& in);
+  [[noreturn]] void Fatal(const Instruction& in);
+  void AllocStorage(const Instruction& in);
+  void ShapeOf(const Instruction& in);
+  void ReshapeTensor(const Instruction& in);
+  void DeviceCopy(const Instruction& in);
+  void KillRegister(const Instruction& in);
+
+  // operands.cc: reading and making values.
+  ObjectRef& Register(RegName name) { return registers_[base_ + static_cast<size_t>(name)]; }
+  TensorHandleObj* Tensor(RegName name);
+  TensorHandleObj* AsTensor(const ObjectRef& value) const;
+  int64_t ReadInteger(RegName name);
+  tvm::runtime::ShapeTuple ReadShape(RegName name);
+  TensorHandle NewHandle(DLDataType dtype) const;
+  TensorHandle PlaceTensor(RegName storage, RegName offset, DLDataType dtype);
+  ObjectRef HostValue(const void* bytes, int64_t elements, DLDataType dtype);
+  DLDevice host_device() const { return devices_[exec_->host_device_index]; }
+
+  // kernel_call.cc: invoke_packed.
+  bool GatherArguments(const Instruction& in);
+  void AddArgument(const ObjectRef& value, bool output);
+  void AddOutput(TensorHandleObj* handle);
+  void CallKernel(KernelId kernel);
+  void UndoOutputs();
+
+  std::shared_ptr<Engine> engine_;
+  WorkspaceHooks hooks_;
+  bool workspace_tracked_ = false;
+  std::unique_ptr<MemoryTrace> trace_;
+
+  std::vector<ObjectRef> registers_;
+  std::vector<CallFrame> calls_;
+  size_t base_ = 0;
+  Invocation invocation_;
+  ObjectRef result_;  // of the outermost frame, not yet the caller's
+  std::vector<TensorHandle> constants_;
+  std::unordered_map<std::string, std::vector<ObjectRef>> input_handles_;
+  std::string last_error_ = "{}";
+  uint64_t instructions_ = 0, invocations_ = 0;
+  double invocation_cost_ns_ = 0;
+
+  // Of the invoke_packed at hand; kept so that it allocates nothing.
+  std::vector<TensorId> inputs_at_hand_, outputs_at_hand_;
+  std::vector<TensorHandleObj*> output_handles_;
+  KernelId kernel_at_hand_ = 0;
+};
+
+}  // namespace dtr::relay_vm
+
+#endif  // TVM_DTR_RELAY_VM_VM_H_

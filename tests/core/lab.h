@@ -1,0 +1,114 @@
+// A runtime on real memory whose kernels leave a hash of (kernel, inputs) in their outputs, so
+// that every tensor's right contents are known without running anything else.
+#ifndef TVM_DTR_TESTS_CORE_LAB_H_
+#define TVM_DTR_TESTS_CORE_LAB_H_
+
+#include <cstring>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/page_arena.h"
+#include "core/runtime.h"
+
+namespace dtr_test {
+
+inline uint64_t Mix(uint64_t hash, uint64_t value) {
+  hash ^= value + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2);
+  return hash * 0xff51afd7ed558ccdULL;
+}
+
+class HashExecutor : public dtr::Executor {
+ public:
+  void Run(const dtr::KernelCall& call) override {
+    if (fail_at >= 0 && fail_at-- == 0) throw std::runtime_error("the kernel failed");
+    uint64_t hash = Mix(0, call.kernel);
+    for (size_t i = 0; i < call.inputs.size(); ++i) hash = Mix(hash, Read(call.input_data[i]));
+    for (size_t i = 0; i < call.outputs.size(); ++i) Write(call.output_data[i], Mix(hash, i));
+    if (call.workspace) std::memset(call.workspace.data, 0xab, call.workspace.bytes);
+  }
+  void Forget(dtr::TensorId) override { ++forgotten; }
+  static uint64_t Read(const void* data) {
+    uint64_t value;
+    std::memcpy(&value, data, sizeof value);
+    return value;
+  }
+  static void Write(void* data, uint64_t value) { std::memcpy(data, &value, sizeof value); }
+  int fail_at = -1;
+  int forgotten = 0;
+};
+
+// Names ops and storages and writes down what the runtime does: "a" computed, "~a" recomputed,
+// "-a" evicted for want of memory.
+class Lab : public dtr::Observer {
+ public:
+  static constexpr uint64_t kUnit = 4096;
+
+  explicit Lab(uint64_t units, const std::string& policy = "dtr-eq", double thrash_limit = 0)
+      : arena(units == dtr::kUnlimited ? units : units * kUnit),
+        runtime(&arena, &executor, Options(policy, thrash_limit)) {
+    runtime.set_observer(this);
+  }
+
+  dtr::TensorId Constant(uint64_t value) {
+    dtr::TensorId t = runtime.AddConstant(kUnit);
+    HashExecutor::Write(runtime.Data(t), value);
+    return t;
+  }
+
+  // One op with outputs of `units` each.
+  std::vector<dtr::TensorId> Op(const std::string& name, const std::vector<dtr::TensorId>& inputs,
+                                size_t outputs = 1, double cost = 1, uint64_t units = 1,
+                                uint64_t workspace = 0) {
+    auto kernel = static_cast<dtr::KernelId>(names_.size());
+    names_.push_back(name);
+    std::vector<dtr::TensorId> made;
+    for (size_t i = 0; i < outputs; ++i) {
+      dtr::StorageId s = runtime.NewStorage(units * kUnit);
+      made.push_back(runtime.NewTensor(s));
+      runtime.ReleaseStorage(s);
+      storage_names_[s] = outputs == 1 ? name : name + std::to_string(i);
+    }
+    try {
+      runtime.Call(kernel, inputs, made, cost, workspace);
+    } catch (...) {
+      for (dtr::TensorId t : made) runtime.Release(t);
+      throw;
+    }
+    return made;
+  }
+  dtr::TensorId One(const std::string& name, const std::vector<dtr::TensorId>& inputs) {
+    return Op(name, inputs)[0];
+  }
+  std::string Trace() const { return trace_; }
+  uint64_t Read(dtr::TensorId t) { return HashExecutor::Read(runtime.Data(t)); }
+
+  void OnRun(dtr::OpId, dtr::KernelId kernel, bool rematerialization, double) override {
+    Note((rematerialization ? "~" : "") + names_[kernel]);
+  }
+  void OnEvict(dtr::StorageId storage, bool eager) override {
+    if (!eager) Note("-" + storage_names_[storage]);
+  }
+
+  HashExecutor executor;
+  dtr::PageArena arena;
+  dtr::Runtime runtime;
+
+ private:
+  static dtr::RuntimeOptions Options(const std::string& policy, double thrash_limit) {
+    dtr::RuntimeOptions options;
+    options.policy = policy;
+    options.thrash_limit = thrash_limit;
+    return options;
+  }
+  void Note(const std::string& event) { trace_ += (trace_.empty() ? "" : " ") + event; }
+
+  std::vector<std::string> names_;
+  std::map<dtr::StorageId, std::string> storage_names_;
+  std::string trace_;
+};
+
+}  // namespace dtr_test
+
+#endif  // TVM_DTR_TESTS_CORE_LAB_H_

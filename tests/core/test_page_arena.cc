@@ -1,0 +1,124 @@
+#include <cstring>
+#include <random>
+
+#include "check.h"
+#include "core/page_arena.h"
+
+using dtr::Block;
+using dtr::PageArena;
+
+TEST(RoundsToClassesAndPages) {
+  PageArena arena(dtr::kUnlimited);
+  EXPECT_EQ(arena.RoundedSize(0), 64u);
+  EXPECT_EQ(arena.RoundedSize(65), 128u);
+  EXPECT_EQ(arena.RoundedSize(2048), 2048u);
+  EXPECT_EQ(arena.RoundedSize(2049), 4096u);
+  EXPECT_EQ(arena.RoundedSize(4097), 8192u);
+  EXPECT_EQ(arena.RoundedSize(dtr::kUnlimited), dtr::kUnlimited);
+}
+
+TEST(CapacityIsExact) {
+  PageArena arena(3 * 4096);
+  Block a = arena.Allocate(8192);
+  EXPECT(!arena.Allocate(8192));
+  Block b = arena.Allocate(4096);
+  EXPECT(!arena.Allocate(2049));
+  arena.Free(a);
+  arena.Free(b);
+  EXPECT_EQ(arena.active(), 0u);
+  EXPECT(arena.mapped() <= arena.capacity());
+  EXPECT(!arena.Allocate(4 * 4096));
+  Block c = arena.Allocate(3 * 4096);  // cached pages of other sizes make room
+  EXPECT(static_cast<bool>(c));
+  EXPECT_EQ(arena.mapped(), 3 * 4096u);
+  arena.Free(c);
+}
+
+TEST(ExternalMemoryCounts) {
+  PageArena arena(10000);
+  EXPECT(arena.Charge(6000));
+  EXPECT(!arena.Charge(4001));
+  EXPECT(arena.Charge(4000));
+  arena.Discharge(10000);
+  EXPECT_EQ(arena.active(), 0u);
+  EXPECT_EQ(arena.peak_active(), 10000u);
+}
+
+TEST(SlabsAreSharedAndGivenBack) {
+  PageArena arena(PageArena::kSlab);
+  std::vector<Block> blocks;
+  for (int i = 0; i < 256; ++i) blocks.push_back(arena.Allocate(64));
+  for (const Block& b : blocks) EXPECT(static_cast<bool>(b));
+  EXPECT(!arena.Allocate(64));
+  EXPECT_EQ(arena.active(), PageArena::kSlab);
+  for (const Block& b : blocks) arena.Free(b);
+  EXPECT_EQ(arena.active(), 0u);
+  EXPECT(static_cast<bool>(arena.Allocate(2048)));  // the slab serves another class
+}
+
+TEST(ShrinkingNeedsRoom) {
+  PageArena arena(1 << 20);
+  Block a = arena.Allocate(8192);
+  arena.Free(arena.Allocate(65536));
+  bool fits = true;
+  arena.SetCapacity(4096, &fits);
+  EXPECT(!fits);
+  EXPECT_EQ(arena.capacity(), uint64_t{1} << 20);
+  EXPECT_EQ(arena.SetCapacity(8192, &fits), uint64_t{1} << 20);
+  EXPECT(fits);
+  EXPECT_EQ(arena.mapped(), 8192u);
+  arena.Free(a);
+}
+
+// Random sizes over both regimes: no two live blocks overlap, every byte is writable, equations
+// hold; the unbacked arena takes the same decisions.
+TEST(Stress) {
+  std::mt19937_64 random(7);
+  constexpr uint64_t kCapacity = 4 << 20;
+  PageArena arena(kCapacity), shadow(kCapacity, /*backed=*/false);
+  struct Live {
+    Block block, shadow;
+    uint8_t mark;
+    uint64_t bytes;
+  };
+  std::vector<Live> live;
+  int refused = 0;
+  for (int i = 0; i < 20000; ++i) {
+    if (live.empty() || random() % 5 < 3) {
+      uint64_t bytes = random() % 2 ? random() % 3000 : random() % 200000;
+      Block b = arena.Allocate(bytes), s = shadow.Allocate(bytes);
+      EXPECT_EQ(static_cast<bool>(b), static_cast<bool>(s));
+      if (b) {
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(b.data) % 64, 0u);
+        auto mark = static_cast<uint8_t>(random());
+        std::memset(b.data, mark, bytes);
+        live.push_back({b, s, mark, bytes});
+      } else {
+        ++refused;
+      }
+    } else {
+      size_t which = random() % live.size();
+      Live gone = live[which];
+      auto* data = static_cast<uint8_t*>(gone.block.data);
+      if (gone.bytes) EXPECT(data[0] == gone.mark && data[gone.bytes - 1] == gone.mark);
+      arena.Free(gone.block);
+      shadow.Free(gone.shadow);
+      live[which] = live.back();
+      live.pop_back();
+    }
+    EXPECT(arena.mapped() <= arena.capacity());
+    EXPECT_EQ(arena.active(), shadow.active());
+    EXPECT_EQ(arena.mapped(), shadow.mapped());
+  }
+  EXPECT(refused > 100);
+  for (const Live& l : live) arena.Free(l.block);
+  EXPECT_EQ(arena.active(), 0u);
+}
+
+TEST(UnlimitedCacheIsBounded) {
+  PageArena arena(dtr::kUnlimited);
+  for (uint64_t i = 1; i < 2000; ++i) arena.Free(arena.Allocate(i * 4096));
+  EXPECT(arena.mapped() < 100u << 20);
+}
+
+TEST_MAIN()

@@ -1,0 +1,46 @@
+import pytest
+
+from tvm_dtr.budget import Budget, format_bytes, parse_budget
+from tvm_dtr.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("512MiB", 512 * 2**20),
+        ("1.5GB", 1_500_000_000),
+        ("2g", 2 * 2**30),
+        ("1048576", 2**20),
+        (" 64 KiB ", 65536),
+        (4096, 4096),
+        ("9007199254740993", 9007199254740993),
+    ],
+)
+def test_sizes(text, expected):
+    assert parse_budget(text) == Budget(bytes=expected)
+    assert parse_budget(text).resolve(7) == expected
+
+
+def test_percentages_are_of_the_unbudgeted_peak():
+    assert parse_budget("40%").resolve(1000) == 400
+    assert parse_budget("12.5%").resolve(1000) == 125
+
+
+@pytest.mark.parametrize("text", [None, "none", "NONE"])
+def test_no_budget(text):
+    assert parse_budget(text).unlimited
+    assert parse_budget(text).resolve(1000) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "much", "-5MiB", "40 percent", "5ib", "1e9", "%", "0", 0, -1, "0%", 1.5, True]
+)
+def test_what_does_not_parse_is_named(text):
+    with pytest.raises(UsageError, match="512MiB") as error:
+        parse_budget(text)
+    assert "\n" not in str(error.value)
+
+
+def test_format():
+    assert format_bytes(512) == "512 B"
+    assert format_bytes(612 * 2**20) == "612.0 MiB"

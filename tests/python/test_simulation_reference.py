@@ -1,0 +1,97 @@
+"""The DTR authors' own op logs and what their simulator gives on them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tvm_dtr.errors import UsageError
+from tvm_dtr.simulation.dtr_log import read_dtr_log
+
+LOGS = Path(__file__).resolve().parents[3] / "shared" / "data" / "dtr-logs"
+needs_logs = pytest.mark.skipif(not LOGS.exists(), reason="needs the logs in ../shared/data")
+
+# Where we differ from the published simulator by more than 0.02, and why: an op of several
+# outputs that runs again gives back at once those that nobody holds, they keep theirs until
+# evicted, and a resident sibling is overwritten in place, they recompute it into extra memory.
+# In near-thrashing runs the small difference grows. It never makes a passing budget fail.
+EXPLAINED = {
+    ("resnet32", "dtr-local", 0.4),
+    ("resnet32", "size", 0.4),
+    ("transformer", "dtr-eq", 0.2),
+    ("transformer", "dtr-eq", 0.1),
+    ("transformer", "dtr-local", 0.1),
+}
+
+
+def cases():
+    if not LOGS.exists():
+        return ["resnet32"]
+    return sorted(json.loads((LOGS / "reference.json").read_text()))
+
+
+@needs_logs
+@pytest.mark.parametrize("model", cases())
+def test_published_slowdowns(model):
+    reference = json.loads((LOGS / "reference.json").read_text())[model]
+    replay = read_dtr_log(LOGS / f"{model}.log.gz")
+    free = replay.run(exact_bytes=True)
+    assert free["compute_cost"] == reference["compute_ns"]
+    assert free["peak_bytes"] == pytest.approx(reference["unbudgeted_peak_bytes"], rel=1e-6)
+    for row in reference["rows"]:
+        case = (model, row["policy"], row["budget_fraction"])
+        ours = replay.run(
+            budget=row["budget_bytes"], policy=row["policy"], thrash_limit=1.0, exact_bytes=True
+        )
+        if row["result"] == "ok":
+            assert ours["result"] == "ok", case
+        if case in EXPLAINED:
+            continue
+        assert ours["result"] == row["result"], case
+        if row["result"] == "ok":
+            assert ours["slowdown"] == pytest.approx(row["slowdown"], abs=0.02), case
+
+
+def write(path, *lines):
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    return path
+
+
+def test_mutation_copies_and_unknown_releases(tmp_path):
+    log = write(
+        tmp_path / "small.log",
+        {"INSTRUCTION": "RELEASE", "NAME": "before the start"},
+        {"INSTRUCTION": "ANNOTATE", "ANNOTATION": "START"},
+        {"INSTRUCTION": "CONSTANT", "NAME": "w"},
+        {"INSTRUCTION": "MEMORY", "NAME": "w", "MEMORY": "100"},
+        {"INSTRUCTION": "CALL", "NAME": "f", "ARGS": ["w"], "RESULT": ["y", "v"], "TIME": "5"},
+        {"INSTRUCTION": "MEMORY", "NAME": "y", "MEMORY": "40"},
+        {"INSTRUCTION": "ALIAS", "NAME": "y", "ALIAS": "-1"},
+        {"INSTRUCTION": "MEMORY", "NAME": "v", "MEMORY": "0"},
+        {"INSTRUCTION": "ALIAS", "NAME": "v", "ALIAS": "0"},
+        {"INSTRUCTION": "COPY", "DST": "z", "SRC": "y"},
+        {"INSTRUCTION": "RELEASE", "NAME": "y"},
+        {"INSTRUCTION": "MUTATE", "NAME": "g", "ARGS": ["z", "w"], "MUTATE": [0], "TIME": "7"},
+        {"INSTRUCTION": "RELEASE", "NAME": "nobody"},
+    )
+    result = read_dtr_log(log).run(exact_bytes=True)
+    assert result["compute_cost"] == 12
+    assert result["peak_bytes"] == 180  # w, y and what the mutation makes of it
+    assert result["result"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("lines", "number"),
+    [
+        (['{"INSTRUCTION": "ANNOTATE", "ANNOTATION": "START"}', "{"], 2),
+        (['{"INSTRUCTION": "ANNOTATE", "ANNOTATION": "START"}', '{"INSTRUCTION": "JUMP"}'], 2),
+        (['{"INSTRUCTION": "ANNOTATE", "ANNOTATION": "START"}', "[]"], 2),
+    ],
+)
+def test_what_is_no_log_is_refused_with_its_line(tmp_path, lines, number):
+    path = tmp_path / "bad.log"
+    path.write_text("\n".join(lines))
+    with pytest.raises(UsageError, match=rf"bad\.log: line {number} "):
+        read_dtr_log(path)
+    with pytest.raises(UsageError, match=r"missing\.log: cannot be read"):
+        read_dtr_log(tmp_path / "missing.log")

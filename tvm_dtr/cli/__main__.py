@@ -1,0 +1,5 @@
+import sys
+
+from tvm_dtr.cli.entry import main
+
+sys.exit(main())

@@ -1,0 +1,100 @@
+"""Parses the command line, runs a subcommand and turns every failure into one line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from importlib.metadata import PackageNotFoundError, version
+
+from tvm_dtr.cli import build, models, run
+from tvm_dtr.cli.report import print_holders
+from tvm_dtr.errors import BudgetError, DTRError, UsageError
+
+FAILED = 1
+WRONG_USAGE = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status: 0, 1 when the work failed, 2 for wrong usage."""
+    if sys.stdout is None:  # started with it closed
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    parser = _parser()
+    try:
+        arguments = parser.parse_args(argv)
+    except SystemExit as stop:  # argparse has printed its message
+        return int(stop.code or 0)
+    try:
+        status = arguments.command(arguments)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # the reader of our output is gone, and needs no message
+        _discard_output()
+        return FAILED
+    except KeyboardInterrupt:
+        print("tvm-dtr: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except Exception as error:
+        status = _tell(error, arguments.debug)
+        if isinstance(error, OSError):
+            _discard_output()
+        return status
+
+
+def _discard_output() -> None:
+    """Keeps Python from failing once more when it flushes standard output at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _tell(error: Exception, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    if isinstance(error, OSError) and error.filename is not None:
+        message = f"{error.filename}: {error.strerror}"
+    elif isinstance(error, (DTRError, OSError)):
+        message = str(error)
+    else:
+        # TVM's errors start with its stack trace; what went wrong stands at the end.
+        reason = (str(error).strip().splitlines() or [""])[-1]
+        message = f"internal error: {type(error).__name__}: {reason}"
+        if not debug:
+            message += " (--debug shows the traceback)"
+    print("tvm-dtr: error:", " ".join(message.split()), file=sys.stderr)
+    if isinstance(error, BudgetError):
+        print_holders(error)
+    return WRONG_USAGE if isinstance(error, UsageError) else FAILED
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong on one line, without repeating the usage."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        print(f"{self.prog}: error: {message} (see '{self.prog} --help')", file=sys.stderr)
+        raise SystemExit(WRONG_USAGE)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="tvm-dtr",
+        description="Train ONNX models with TVM under a hard memory budget.",
+        epilog="Exit status: 0 done, 1 failed, 2 wrong usage.",
+    )
+    parser.add_argument("--version", action="version", version=f"tvm-dtr {_version()}")
+    everywhere = argparse.ArgumentParser(add_help=False)
+    everywhere.add_argument("--json", metavar="FILE", help="write the results to FILE as JSON")
+    everywhere.add_argument(
+        "--debug", action="store_true", help="show the traceback of an error as well"
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for module in (build, run, models):
+        module.add_command(commands, everywhere)
+    return parser
+
+
+def _version() -> str:
+    try:
+        return version("tvm-dtr")
+    except PackageNotFoundError:
+        return "from source"

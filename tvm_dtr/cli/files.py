@@ -1,0 +1,74 @@
+"""Output files: refused early when they cannot be written, and never left half written."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tvm_dtr.errors import UsageError
+
+
+def check_outputs(paths: Iterable[str | None]) -> None:
+    """Refuses an output before the work whose result it would lose.
+
+    Raises:
+      UsageError: a path is a directory, its folder is missing or may not be written to.
+    """
+    for name in paths:
+        if name is None:
+            continue
+        path, folder = Path(name), Path(name).parent
+        if path.is_dir():
+            raise UsageError(f"output '{name}' is a directory: name a file")
+        if not folder.is_dir():
+            raise UsageError(f"output '{name}': there is no folder '{folder}'")
+        if path.exists() and not path.is_file():
+            continue  # a device or a pipe: nothing is made beside it
+        try:
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise UsageError(
+                f"output '{name}': cannot write to the folder '{folder}': {error.strerror}"
+            ) from None
+
+
+@contextlib.contextmanager
+def replacing(name: str) -> Iterator[Path]:
+    """Gives a path to write to that takes the place of ``name`` at the end, all at once.
+
+    The path has the suffix of ``name``. On an error nothing is left and an older file stays as it
+    was. A link is followed; what is no plain file (a device, a pipe) is written to, not replaced.
+    """
+    target = Path(os.path.realpath(name))
+    special = target.exists() and not target.is_file()
+    handle, draft_name = tempfile.mkstemp(
+        prefix=f".{target.stem}.", suffix=target.suffix, dir=None if special else target.parent
+    )
+    os.close(handle)
+    draft = Path(draft_name)
+    try:
+        yield draft
+        if special:
+            with draft.open("rb") as source, target.open("wb") as sink:
+                shutil.copyfileobj(source, sink)
+            return
+        umask = os.umask(0)
+        os.umask(umask)
+        draft.chmod(0o666 & ~umask)  # mkstemp makes it private
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_rows(name: str | None, rows: list[dict[str, Any]]) -> None:
+    """Writes ``{"rows": [...]}``; no name, no file."""
+    if name is None:
+        return
+    with replacing(name) as draft:
+        draft.write_text(json.dumps({"rows": rows}, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,152 @@
+"""Runs steps of a program and collects the result fields."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tvm_dtr.cli.report import progress
+from tvm_dtr.cli.synthetic import synthetic_inputs
+from tvm_dtr.errors import BudgetError, DTRError
+from tvm_dtr.plot import MemoryTrace
+from tvm_dtr.verify import Mismatch, Verifier
+
+# The result fields that the VM's stats give; every table has them under these names.
+STATS_FIELDS = (
+    "budget_bytes",
+    "peak_bytes",
+    "unbudgeted_peak_bytes",
+    "pinned_bytes",
+    "workspace_bytes",
+    "compute_seconds",
+    "remat_seconds",
+    "search_seconds",
+    "evictions",
+    "rematerializations",
+)
+
+
+class MismatchError(DTRError):
+    """A budgeted run is not bitwise the stock VM's."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the runs of one comparison share. ``trace``: sample memory over one more step."""
+
+    model: str
+    steps: int
+    seed: int
+    policy: str
+    trace: bool = False
+
+
+@dataclass
+class Run:
+    """``row``: the result fields; ``trace``: memory over one step, if asked for."""
+
+    row: dict[str, Any]
+    trace: MemoryTrace | None = None
+
+
+def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: bool) -> Run:
+    """Runs ``settings.steps`` steps on one seeded batch, the same at each step.
+
+    The step time is the median of all steps but the first, which warms up.
+
+    Raises:
+      BudgetError, ThrashError: as the VM does.
+      MismatchError: ``verify`` found a tensor that differs from the stock VM's.
+    """
+    import tvm_dtr
+
+    inputs = synthetic_inputs(program, settings.seed)
+    vm = tvm_dtr.VirtualMachine(program, memory_budget=budget, policy=settings.policy)
+    seconds: list[float] = []
+    losses: list[float] = []
+    tensors = 0
+    label = "without a budget" if budget is None else "within the budget"
+    with contextlib.ExitStack() as stack:
+        verifier = stack.enter_context(Verifier(program)) if verify else None
+        report = stack.enter_context(progress(f"{settings.model}, {label}", settings.steps))
+        for step in range(settings.steps):
+            outputs = vm.step(**inputs)
+            seconds.append(vm.stats["step_seconds"])
+            if "loss" in outputs:
+                losses.append(float(outputs["loss"]))
+            if verifier is not None:
+                _refuse(step, verifier.check(inputs, outputs, vm.parameters))
+                tensors = len(outputs) + len(vm.parameters)
+            report(step + 1)
+    row = _row(settings, budget, vm.stats, seconds, losses)
+    row.update(verified=verify, verified_tensors=tensors)
+    return Run(row, _trace(vm, inputs, label) if settings.trace else None)
+
+
+def _row(
+    settings: Settings,
+    budget: str | None,
+    stats: dict[str, Any],
+    seconds: list[float],
+    losses: list[float],
+) -> dict[str, Any]:
+    return {
+        "model": settings.model,
+        "method": settings.policy,
+        "memory_budget": budget,
+        "result": "ok",
+        "steps": settings.steps,
+        "seed": settings.seed,
+        **{name: stats[name] for name in STATS_FIELDS},
+        "step_seconds": statistics.median(seconds[1:] or seconds),
+        "slowdown": None,
+        "loss": losses[-1] if losses else None,
+        "losses": losses,
+    }
+
+
+def failed_row(settings: Settings, budget: str | None, error: DTRError) -> dict[str, Any]:
+    """The row of a run that the budget stopped."""
+    oom = isinstance(error, BudgetError)
+    row: dict[str, Any] = {
+        "model": settings.model,
+        "method": settings.policy,
+        "memory_budget": budget,
+        "result": "oom" if oom else "thrash",
+        "steps": settings.steps,
+        "seed": settings.seed,
+        "error": str(error),
+    }
+    if isinstance(error, BudgetError):
+        row.update(
+            budget_bytes=error.budget_bytes,
+            short_bytes=error.short_bytes,
+            needed_budget_bytes=error.needed_budget_bytes,
+        )
+    return row
+
+
+def fill_slowdown(runs: list[Run]) -> None:
+    """Step time over that of the unbudgeted run, where there is one."""
+    if runs[0].row["budget_bytes"] is not None:
+        return
+    base = runs[0].row["step_seconds"]
+    for run in runs:
+        run.row["slowdown"] = run.row["step_seconds"] / base
+
+
+def _refuse(step: int, mismatches: list[Mismatch]) -> None:
+    if mismatches:
+        more = f" (and {len(mismatches) - 1} more tensors)" if len(mismatches) > 1 else ""
+        raise MismatchError(f"step {step} differs from TVM's own VM in {mismatches[0]}{more}")
+
+
+def _trace(vm: Any, inputs: dict[str, np.ndarray], label: str) -> MemoryTrace:
+    vm.trace_memory(True)
+    vm.step(**inputs)
+    seconds, active_bytes = vm.memory_trace()
+    return MemoryTrace(label, seconds, active_bytes)

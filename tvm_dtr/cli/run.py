@@ -1,0 +1,160 @@
+"""``tvm-dtr run``: trains a program on made-up data under a memory budget and measures it."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+from pathlib import Path
+from typing import Any
+
+from tvm_dtr.budget import parse_budget
+from tvm_dtr.cli import arguments as args
+from tvm_dtr.cli import measure
+from tvm_dtr.cli.build import compile_model
+from tvm_dtr.cli.files import check_outputs, replacing, write_rows
+from tvm_dtr.cli.report import mebibytes, print_table
+from tvm_dtr.errors import BudgetError, ThrashError, UsageError
+from tvm_dtr.plot import memory_figure, picture_format, save_figure
+
+
+def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
+    parser = commands.add_parser(
+        "run",
+        parents=[everywhere],
+        help="train on made-up data under a memory budget, and measure",
+        description="Train on made-up data under a memory budget and print what it took.",
+    )
+    parser.add_argument("program", metavar="PROGRAM_OR_ONNX", help="a program or an ONNX file")
+    parser.add_argument(
+        "--memory-budget",
+        required=True,
+        metavar="SIZE",
+        help="512MiB, 40%% (of the peak without a budget) or none",
+    )
+    parser.add_argument(
+        "--steps", type=args.positive, default=5, metavar="N", help="steps to run (default 5)"
+    )
+    parser.add_argument(
+        "--seed", type=args.seed, default=0, metavar="N", help="of the made-up data (default 0)"
+    )
+    parser.add_argument("--policy", default="dtr-eq", help="what to evict (default dtr-eq)")
+    parser.add_argument(
+        "--baseline",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="first run the same steps without a budget, for the slowdown (default: do)",
+    )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="compare every tensor of every step with TVM's own VM, bit by bit",
+    )
+    parser.add_argument(
+        "--plot",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="draw memory over a step to FILE (.png or .svg; may be given twice)",
+    )
+    args.add_build_options(parser)
+    parser.set_defaults(command=run_program)
+
+
+def run_program(arguments: argparse.Namespace) -> int:
+    _check(arguments)
+    program = _open(arguments)
+    settings = measure.Settings(
+        model=Path(arguments.program).stem,
+        steps=arguments.steps,
+        seed=arguments.seed,
+        policy=arguments.policy,
+        trace=bool(arguments.plot),
+    )
+    runs: list[measure.Run] = []
+    unlimited = parse_budget(arguments.memory_budget).unlimited
+    budget = None if unlimited else arguments.memory_budget
+    try:
+        if budget is not None and arguments.baseline:
+            runs.append(measure.run_steps(program, None, settings, verify=False))
+            gc.collect()  # its memory goes before the next run asks for some
+        runs.append(measure.run_steps(program, budget, settings, verify=arguments.verify))
+    except (BudgetError, ThrashError) as error:
+        rows = [run.row for run in runs]
+        write_rows(arguments.json, [*rows, measure.failed_row(settings, budget, error)])
+        raise
+    measure.fill_slowdown(runs)
+    write_rows(arguments.json, [run.row for run in runs])
+    for path in arguments.plot:
+        _draw(path, runs, settings.model)
+    _print_runs(runs)
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Everything that can be refused before the long work."""
+    args.check_input(arguments.program)
+    check_outputs([arguments.json, *arguments.plot])
+    given = args.build_options_given(arguments)
+    if not _is_model(arguments) and given:
+        raise UsageError(
+            f"{given[0]} is a choice of building: '{arguments.program}' is a program already"
+        )
+    for path in arguments.plot:
+        try:
+            picture_format(path)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    parse_budget(arguments.memory_budget)
+
+
+def _is_model(arguments: argparse.Namespace) -> bool:
+    return Path(arguments.program).suffix != args.SUFFIX
+
+
+def _open(arguments: argparse.Namespace) -> Any:
+    if _is_model(arguments):
+        arguments.model = arguments.program
+        return compile_model(arguments)
+    import tvm_dtr
+
+    return tvm_dtr.load(arguments.program)
+
+
+def _draw(path: str, runs: list[measure.Run], model: str) -> None:
+    traces = [run.trace for run in runs if run.trace is not None]
+    title = f"{model}: memory over one training step"
+    figure = memory_figure(traces, runs[-1].row["budget_bytes"], title)
+    with replacing(path) as draft:
+        save_figure(figure, draft)
+
+
+def _print_runs(runs: list[measure.Run]) -> None:
+    columns = [
+        "run",
+        "budget MiB",
+        "peak MiB",
+        "step ms",
+        "evictions",
+        "rematerializations",
+        "slowdown",
+        "loss",
+    ]
+    title = f"{runs[0].row['model']}, {runs[0].row['steps']} steps"
+    print_table(title, columns, [_cells(run.row) for run in runs])
+    if runs[-1].row["verified"]:
+        count = runs[-1].row["verified_tensors"]
+        print(f"verified: {count} tensors of every step are bitwise those of TVM's own VM")
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    slowdown, loss = row["slowdown"], row["loss"]
+    return [
+        "unbudgeted" if row["budget_bytes"] is None else "budgeted",
+        mebibytes(row["budget_bytes"]),
+        mebibytes(row["peak_bytes"]),
+        f"{row['step_seconds'] * 1e3:.1f}",
+        str(row["evictions"]),
+        str(row["rematerializations"]),
+        "-" if slowdown is None else f"{slowdown:.3f}",
+        "-" if loss is None else f"{loss:.6f}",
+    ]

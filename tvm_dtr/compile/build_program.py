@@ -1,0 +1,57 @@
+"""The whole compile path of a straight-line training step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tvm
+
+from tvm_dtr.program import Program, private_folder
+from tvm_dtr.training import TrainingStep
+
+from .cache import KernelCache, cache_folder
+from .costs import measured_kernels
+from .emit import emit_executable
+from .fuse import fuse
+from .kernels import Progress, compile_kernels, link_library
+from .linearize import linearize
+from .target import resolve_target
+
+
+def compile_step(
+    step: TrainingStep,
+    target: str = "llvm",
+    progress: Progress | None = None,
+    jobs: int | None = None,
+) -> Program:
+    """Compile a step for a CPU; time is linear in the number of ops.
+
+    progress: called with (done, total, name) as kernels are compiled and then timed.
+    jobs: most compiler processes at a time, by default one per CPU.
+    Raises UsageError (target, no C++ compiler), ModelError (not straight-line, no fixed shapes)
+    and ProgramError (a kernel does not compile).
+    """
+    resolved = resolve_target(target)
+    linear = linearize(fuse(step.function))
+    cache = KernelCache(cache_folder())
+    folder = private_folder()
+    compiled = compile_kernels(linear.primitives, resolved, folder, cache, jobs, progress)
+    library_path = Path(folder) / "kernels.so"
+    link_library(compiled, library_path)
+    for kernel in compiled:
+        kernel.object_path.unlink()
+    library = tvm.runtime.load_module(str(library_path))
+    graph = linear.graph
+    graph.kernels = measured_kernels(compiled, library_path, library, cache, progress)
+    names = [spec.name for spec in [*step.inputs, *step.state]]
+    return Program(
+        executable=emit_executable(graph, names, linear.constants, library),
+        graph=graph,
+        inputs=list(step.inputs),
+        state=list(step.state),
+        results=list(step.results),
+        initial_state=dict(step.initial_state),
+        parameter_names=list(step.parameter_names),
+        target=str(resolved),
+        library_path=str(library_path),
+    )

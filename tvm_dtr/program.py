@@ -1,0 +1,87 @@
+"""Program: a compiled training step, and its file format.
+
+A program file (`.tdtr`) is a zip archive of stored members: `manifest.json`, `bytecode.ro` (the
+Relay VM executable), `kernels.so` and `state/N.npy`. It holds native code: load only files that
+you trust, as you would run a program.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tvm_dtr import _core
+from tvm_dtr.training import Result, TensorSpec
+
+if TYPE_CHECKING:
+    from tvm.runtime.vm import Executable
+
+    from tvm_dtr.compile.opgraph import OpGraph
+
+
+@dataclass
+class Program:
+    """What a VM needs to run training steps.
+
+    executable: function "main" takes `inputs` then `state`, in order, and returns the tuple of
+    `results`. initial_state: an array for each of `state`. library_path: the shared library of
+    kernels, in a folder that is removed when the process ends.
+    """
+
+    executable: Executable
+    graph: OpGraph
+    inputs: list[TensorSpec]
+    state: list[TensorSpec]
+    results: list[Result]
+    initial_state: dict[str, np.ndarray]
+    target: str
+    library_path: str
+    parameter_names: list[str] = field(default_factory=list)
+
+    @cached_property
+    def replay(self) -> _core.Replay:
+        """One step on the runtime without its kernels: what a budget will do, in milliseconds."""
+        from tvm_dtr.replay import replay_of
+
+        return replay_of(self.graph)
+
+    @cached_property
+    def unbudgeted_peak_bytes(self) -> int:
+        """The most bytes in use at a time when nothing is ever evicted."""
+        return self.replay.run()["peak_bytes"]
+
+    def save(self, path: str | Path) -> None:
+        """Write the program to a file, whole or not at all.
+
+        Raises ProgramError where the file cannot be written.
+        """
+        from tvm_dtr.program_file import write_program
+
+        write_program(self, Path(path))
+
+    @staticmethod
+    def load(path: str | Path) -> Program:
+        """Read a program file. Raises ProgramError: see tvm_dtr.program_file.read_program."""
+        from tvm_dtr.program_file import read_program
+
+        return read_program(Path(path))
+
+
+def private_folder() -> Path:
+    """A new folder that only this user can read and that is removed when the process ends."""
+    folder = tempfile.mkdtemp(prefix="tvm-dtr-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def load(path: str | os.PathLike[str]) -> Program:
+    """Reads a program that ``Program.save`` wrote; see :meth:`Program.load`."""
+    return Program.load(path)

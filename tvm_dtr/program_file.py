@@ -1,0 +1,195 @@
+"""Writing and reading program files: see tvm_dtr.program for what they hold."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+import zlib
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NoReturn
+
+os.environ.setdefault("TOPHUB_LOCATION", "NONE")  # else TVM looks for tuned schedules on the net
+
+import numpy as np
+import tvm
+from tvm.runtime.vm import Executable
+
+from tvm_dtr.compile.cache import write_atomically
+from tvm_dtr.compile.opgraph import OpGraph
+from tvm_dtr.compile.primitive import tvm_version
+from tvm_dtr.compile.target import (
+    cpu_name,
+    machine,
+    missing_features,
+    required_features,
+)
+from tvm_dtr.errors import ProgramError
+from tvm_dtr.program import Program, private_folder
+from tvm_dtr.training import Result, TensorSpec
+
+FORMAT = "tvm-dtr program"
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+BYTECODE = "bytecode.ro"
+LIBRARY = "kernels.so"
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same program gives the same bytes
+_REBUILD = "rebuild it with `tvm-dtr build`"
+
+
+def write_program(program: Program, path: Path) -> None:
+    """Write `program` to `path`, whole or not at all. Raises ProgramError."""
+    code, _ = program.executable.save()
+    members = {BYTECODE: bytes(code), LIBRARY: Path(program.library_path).read_bytes()}
+    for index, spec in enumerate(program.state):
+        members[f"state/{index}.npy"] = _npy(program.initial_state[spec.name])
+    manifest = json.dumps(_manifest(program, members), separators=(",", ":"), sort_keys=True)
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(zipfile.ZipInfo(MANIFEST, _EPOCH), manifest)
+        for name, content in members.items():
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
+    try:
+        write_atomically(path, stream.getvalue())
+    except OSError as error:
+        raise ProgramError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def read_program(path: Path) -> Program:
+    """Read a program file and unpack its library into a private folder.
+
+    Raises ProgramError, one line that names the file, what was found, what was expected and what
+    to do: the file is missing, no program or damaged, of another format or TVM version, or for
+    a CPU that this machine is not.
+    """
+    manifest, members = _checked_members(path)
+    try:
+        return _program(manifest, members)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ProgramError(
+            f"{path}: the manifest is not complete ({error!r}); {_REBUILD}"
+        ) from error
+
+
+def _manifest(program: Program, members: dict[str, bytes]) -> dict[str, Any]:
+    target = tvm.target.Target(program.target)
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "package_version": _package_version(),
+        "tvm_version": tvm_version(),
+        "target": program.target,
+        "machine": machine(),
+        "cpu": cpu_name(target),
+        "cpu_features": required_features(target),
+        "threads": tvm.runtime.num_threads(),
+        "inputs": [asdict(spec) for spec in program.inputs],
+        "state": [asdict(spec) for spec in program.state],
+        "results": [asdict(result) for result in program.results],
+        "parameter_names": program.parameter_names,
+        "graph": program.graph.to_dict(),
+        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
+    }
+
+
+def _checked_members(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Manifest and members of a program file that this process can run."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            manifest = json.loads(archive.read(MANIFEST))
+            _check_versions(path, manifest)
+            # Only what the manifest names is read, and nothing is unpacked under its own name.
+            members = {name: archive.read(name) for name in manifest["sha256"]}
+    except FileNotFoundError as error:
+        raise ProgramError(f"{path}: no such file; build it with `tvm-dtr build`") from error
+    except OSError as error:
+        raise ProgramError(f"cannot read {path}: {error.strerror or error}") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        _damaged(path, f"not a whole program file ({error})", error)
+    except (KeyError, TypeError, ValueError) as error:
+        _damaged(path, f"not a program file, or one that lost members ({error})", error)
+    for name, expected in manifest["sha256"].items():
+        found = hashlib.sha256(members[name]).hexdigest()
+        if found != expected:
+            _damaged(path, f"'{name}' has checksum {found[:12]}, expected {str(expected)[:12]}")
+    return manifest, members
+
+
+def _damaged(path: Path, what: str, cause: BaseException | None = None) -> NoReturn:
+    raise ProgramError(
+        f"{path}: {what}, expected a program written by `tvm-dtr build`; {_REBUILD}"
+    ) from cause
+
+
+def _check_versions(path: Path, manifest: dict[str, Any]) -> None:
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise KeyError("no program manifest")
+    expectations = [
+        ("format version", manifest["format_version"], FORMAT_VERSION),
+        ("TVM", manifest["tvm_version"], tvm_version()),
+        ("machine", manifest["machine"], machine()),
+    ]
+    for what, found, expected in expectations:
+        if found != expected:
+            raise ProgramError(
+                f"{path}: found {what} {found}, expected {expected}; {_REBUILD} on this machine"
+            )
+    missing = missing_features(manifest["cpu_features"])
+    if missing:
+        raise ProgramError(
+            f"{path}: found code for the CPU {manifest['cpu']}, expected one for this CPU, which "
+            f"has no {', '.join(missing)}; {_REBUILD} on this machine"
+        )
+
+
+def _program(manifest: dict[str, Any], members: dict[str, bytes]) -> Program:
+    library_path = private_folder() / LIBRARY
+    library_path.write_bytes(members[LIBRARY])
+    library = tvm.runtime.load_module(str(library_path))
+    executable = Executable.load_exec(bytearray(members[BYTECODE]), library)
+    state = [_spec(entry) for entry in manifest["state"]]
+    arrays = [members[f"state/{index}.npy"] for index in range(len(state))]
+    return Program(
+        executable=executable,
+        graph=_graph(manifest["graph"], manifest["threads"]),
+        inputs=[_spec(entry) for entry in manifest["inputs"]],
+        state=state,
+        results=[Result(**entry) for entry in manifest["results"]],
+        initial_state={
+            spec.name: np.load(io.BytesIO(data), allow_pickle=False)
+            for spec, data in zip(state, arrays, strict=True)
+        },
+        parameter_names=manifest["parameter_names"],
+        target=manifest["target"],
+        library_path=str(library_path),
+    )
+
+
+def _graph(data: dict[str, Any], built_with_threads: int) -> OpGraph:
+    """The graph, with room for the workspace of this machine's threads if they are more."""
+    graph = OpGraph.from_dict(data)
+    more = max(0, tvm.runtime.num_threads() - built_with_threads)
+    for kernel in graph.kernels:
+        kernel.workspace_bytes += more * kernel.thread_workspace_bytes
+    return graph
+
+
+def _spec(entry: dict[str, Any]) -> TensorSpec:
+    return TensorSpec(entry["name"], tuple(entry["shape"]), entry["dtype"])
+
+
+def _npy(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
+    return stream.getvalue()
+
+
+def _package_version() -> str:
+    try:
+        return metadata.version("tvm-dtr")
+    except metadata.PackageNotFoundError:
+        return "0+unknown"

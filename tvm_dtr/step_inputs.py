@@ -1,0 +1,87 @@
+"""Checks what a caller gives to a step: names, shapes and types, all problems at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from .errors import InputError
+
+
+class Spec(Protocol):
+    """What is expected of one tensor."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+
+
+def check_inputs(specs: Sequence[Spec], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The inputs of a step as contiguous arrays of the expected types.
+
+    Arrays must have the expected type, or one that converts without loss (int32 to int64); Python
+    numbers and lists take the expected type.
+
+    Raises:
+        InputError: names every input that is missing, unknown, misshaped or wrongly typed.
+    """
+    problems = [
+        f"missing input '{spec.name}' ({_form(spec)})" for spec in specs if spec.name not in given
+    ]
+    return _check("input", specs, given, problems)
+
+
+def check_state(specs: Sequence[Spec], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """As ``check_inputs``, for parameters; those not given are left out."""
+    return _check("parameter", specs, given, [])
+
+
+def _check(
+    what: str, specs: Sequence[Spec], given: Mapping[str, Any], problems: list[str]
+) -> dict[str, np.ndarray]:
+    expected = {spec.name: spec for spec in specs}
+    arrays = {}
+    for name, value in given.items():
+        if name not in expected:
+            problems.append(f"unknown {what} '{name}' (known: {', '.join(expected) or 'none'})")
+            continue
+        try:
+            arrays[name] = _convert(expected[name], value)
+        except ValueError as error:
+            problems.append(f"{what} '{name}': {error}")
+    if problems:
+        raise InputError("; ".join(problems))
+    return arrays
+
+
+def _convert(spec: Spec, value: Any) -> np.ndarray:
+    if hasattr(value, "numpy") and not isinstance(value, np.ndarray):
+        value = value.numpy()
+    array = np.asarray(value)
+    dtype = np.dtype(spec.dtype)
+    if array.shape != tuple(spec.shape):
+        raise ValueError(f"expected {_form(spec)}, got {_got(array)}")
+    is_typed = isinstance(value, np.ndarray | np.generic)
+    if not _converts(array.dtype, dtype, is_typed):
+        raise ValueError(f"expected {_form(spec)}, got {_got(array)}: convert it first")
+    return np.ascontiguousarray(array, dtype=dtype).reshape(spec.shape)
+
+
+def _converts(given: np.dtype, expected: np.dtype, is_typed: bool) -> bool:
+    if is_typed:
+        return np.can_cast(given, expected, "safe")
+    integers_to_floats = given.kind in "iu" and expected.kind == "f"
+    return integers_to_floats or np.can_cast(given, expected, "same_kind")
+
+
+def _form(spec: Spec) -> str:
+    return f"{spec.dtype}{list(spec.shape)}"
+
+
+def _got(array: np.ndarray) -> str:
+    return f"{array.dtype}{list(array.shape)}"

@@ -1,0 +1,341 @@
+"""The virtual machine that people use: a training step, or any Relay executable, under a budget."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from . import _core
+from .budget import Budget, format_bytes, parse_budget
+from .errors import BudgetError, ThrashError, UsageError
+from .plugin import load_plugin
+from .replay import check_budget
+from .step_inputs import check_inputs, check_state
+
+os.environ.setdefault("TOPHUB_LOCATION", "NONE")
+import tvm
+from tvm.runtime import vm as tvm_vm
+
+_HOLDERS_SHOWN = 5
+
+
+class Parameters(Mapping[str, np.ndarray]):
+    """The state of a program by name: reading copies out, writing copies in after a check."""
+
+    def __init__(self, machine: VirtualMachine) -> None:
+        self._machine = machine
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._machine._state[name].numpy()
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._machine.set_parameters({name: value})
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._machine._state)
+
+    def __len__(self) -> int:
+        return len(self._machine._state)
+
+    def __repr__(self) -> str:
+        return f"Parameters({', '.join(self)})"
+
+
+class VirtualMachine(tvm_vm.VirtualMachine):
+    """TVM's Relay VM with a hard memory budget (Dynamic Tensor Rematerialization).
+
+    Args:
+        program: a ``tvm_dtr.Program``, for ``step``; or a ``tvm.runtime.vm.Executable``, for all
+            that ``tvm.runtime.vm.VirtualMachine`` does (``set_input``, ``invoke``, ``benchmark``).
+        device: the device or devices; the CPU by default, and so far only the CPU.
+        memory_budget: bytes, ``"512MiB"``, ``"40%"`` of the program's unbudgeted peak, or ``None``
+            for no budget. Everything the VM holds counts: parameters, inputs, constants,
+            activations, gradients, outputs and the kernels' workspace.
+        policy: what to evict first: ``dtr-eq``, ``dtr-local``, ``lru``, ``size``, ``random`` ...
+        seed: of the policies that draw lots.
+        thrash_limit: stop when recomputation has cost more than this multiple of the step's own
+            work; 0 never stops.
+
+    Raises:
+        UsageError: the budget does not parse, the policy is unknown.
+        BudgetError: a step of the program cannot run under the budget; names the smallest that
+            works.
+    """
+
+    def __init__(
+        self,
+        program: Any,
+        device: Any = None,
+        memory_budget: int | str | Budget | None = None,
+        policy: str = "dtr-eq",
+        seed: int = 0,
+        thrash_limit: float = 10.0,
+    ) -> None:
+        load_plugin()
+        self._program = None if _is_executable(program) else program
+        executable = program if self._program is None else program.executable
+        if not isinstance(executable, tvm_vm.Executable):
+            executable = tvm_vm.Executable(executable)
+        self._attach(executable)
+        budget = self._resolve(parse_budget(memory_budget))
+        _check_policy(policy)
+        if budget is not None and self._program is not None:
+            check_budget(self._program, budget, policy, seed, thrash_limit)
+        self.module["configure"](_code(budget), policy, seed, float(thrash_limit))
+        self._setup_device([tvm.cpu()] if device is None else device, None)
+        self._state: dict[str, Any] = {}
+        self._steps = 0
+        self._last: dict[str, Any] = {}
+        self._started: float | None = None
+        if self._program is not None:
+            self._set_costs()
+            self.set_parameters(self._program.initial_state)
+
+    def _attach(self, executable: tvm_vm.Executable) -> None:
+        """What the base class does for the stock VM's module."""
+        self._exec = executable
+        self.module = tvm.get_global_func("tvm_dtr.vm")(executable.mod)
+        for name in (
+            "init",
+            "invoke_stateful",
+            "get_output",
+            "get_num_outputs",
+            "get_input_index",
+            "set_input",
+            "set_one_input",
+            "set_outputs",
+        ):
+            setattr(self, f"_{name}", self.module[name])
+        bare = self.module["invoke"]
+        self._invoke = lambda *args: self._call(bare, *args)
+        self._invoke_stateful = lambda *args: self._call(self.module["invoke_stateful"], *args)
+
+    # -- Training ----------------------------------------------------------------------------------
+
+    def step(self, **inputs: Any) -> dict[str, np.ndarray]:
+        """Runs one training step and keeps the new parameters.
+
+        Args:
+            **inputs: the model's inputs by their ONNX names, and ``labels`` or ``target``.
+
+        Returns:
+            ``loss`` (a float32 of shape ()), the model's outputs under their ONNX names and,
+            without an optimizer, ``grad:NAME`` for each parameter: copies.
+
+        Raises:
+            InputError: an input is missing, unknown, misshaped or of the wrong type.
+            BudgetError: the budget is too small. The parameters are as they were; after
+                ``set_budget`` with more, ``resume`` goes on where it stopped.
+            ThrashError: recomputation cost more than the thrash limit; parameters as they were.
+        """
+        program = self._training_program()
+        arrays = check_inputs(program.inputs, inputs)
+        self.module["reset_stats"]()
+        self.module["reset_peak"]()
+        self._last = {}
+        self._started = time.perf_counter()
+        device_arrays = [tvm.nd.array(arrays[spec.name]) for spec in program.inputs]
+        state = [self._state[spec.name] for spec in program.state]
+        self._set_input("main", *device_arrays, *state)
+        return self._finish(self._invoke("main"))
+
+    def resume(self) -> Any:
+        """Goes on with the step (or invocation) that stopped with a BudgetError.
+
+        Returns what ``step`` or ``invoke`` would have returned; raises what they raise.
+        """
+        result = self._call(self.module["resume"])
+        if self._program is None or self._started is None:
+            return result
+        return self._finish(result)
+
+    def _finish(self, fields: Any) -> dict[str, np.ndarray]:
+        program = self._training_program()
+        results = list(zip(program.results, fields, strict=True))
+        outputs = {r.name: field.numpy() for r, field in results if r.kind == "output"}
+        self._state.update({r.name: field for r, field in results if r.kind == "state"})
+        del fields, results
+        self.module["clear"]()  # the old state and the inputs go
+        assert self._started is not None
+        seconds = time.perf_counter() - self._started
+        self._started = None
+        self._steps += 1
+        loss = outputs.get("loss")
+        self._last = self._measured() | {
+            "step_seconds": seconds,
+            "loss": None if loss is None else float(loss),
+        }
+        return outputs
+
+    @property
+    def parameters(self) -> Parameters:
+        """Trainable parameters, running statistics and optimizer state by name."""
+        self._training_program()
+        return Parameters(self)
+
+    def set_parameters(self, values: Mapping[str, Any]) -> None:
+        """Replaces some of the state.
+
+        Raises:
+            InputError: a name is unknown, or a value has another shape or type. Nothing is then
+                replaced.
+            BudgetError: the new values do not fit beside the old ones.
+        """
+        arrays = check_state(self._training_program().state, values)
+        copy_in = self.module["copy_in"]
+        for name, array in arrays.items():
+            self._state[name] = self._call(copy_in, tvm.nd.array(array))
+
+    def _training_program(self) -> Any:
+        if self._program is None:
+            raise UsageError(
+                "this VirtualMachine runs a bare executable: use invoke, or build a Program"
+            )
+        return self._program
+
+    # -- Memory ------------------------------------------------------------------------------------
+
+    def set_budget(self, memory_budget: int | str | Budget | None) -> int | None:
+        """Changes the budget, evicting at once; returns the old one in bytes (None: no budget).
+
+        Raises:
+            BudgetError: what is pinned does not fit; the budget is then unchanged.
+        """
+        budget = self._resolve(parse_budget(memory_budget))
+        old = self._call(self.module["set_budget"], _code(budget))
+        return None if old < 0 else old
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """The last step in numbers: ``budget_bytes`` (None: no budget), ``peak_bytes``,
+        ``unbudgeted_peak_bytes`` (None for a bare executable), ``pinned_bytes``,
+        ``workspace_bytes``, ``step_seconds``, ``compute_seconds``,
+        ``remat_seconds``, ``search_seconds``, ``evictions``, ``rematerializations``, ``loss``;
+        and ``steps`` so far. For a bare executable, everything since ``reset_stats``.
+        """
+        peak = None if self._program is None else self._program.unbudgeted_peak_bytes
+        return (self._last or self._measured()) | {
+            "unbudgeted_peak_bytes": peak,
+            "steps": self._steps,
+        }
+
+    def counters(self) -> dict[str, Any]:
+        """Everything the VM counts, at this moment."""
+        return json.loads(self.module["stats"]())
+
+    def reset_stats(self) -> None:
+        """Starts all counters and the peak anew."""
+        self._last = {}
+        self.module["reset_stats"]()
+        self.module["reset_peak"]()
+
+    def validate(self) -> None:
+        """Checks every invariant of the runtime; raises on the first that does not hold."""
+        self.module["validate"]()
+
+    def trace_memory(self, on: bool) -> None:
+        """Starts (anew) or stops sampling memory in use at each change."""
+        self.module["trace_memory"](on)
+
+    def memory_trace(self) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds and active bytes of the samples since ``trace_memory(True)``, which go on."""
+        samples = self.memory_samples()
+        return samples[:, 0], samples[:, 1]
+
+    def memory_samples(self) -> np.ndarray:
+        """(n, 4) of seconds, active bytes, budget in bytes, kind (0 memory in use changed, 1 an op
+        was run again, 2 a storage was evicted). The samples start anew."""
+        samples = self.module["trace_memory"](True)
+        return np.empty((0, 4)) if samples is None else samples.numpy()
+
+    def _measured(self) -> dict[str, Any]:
+        counters = self.counters()
+        budget = counters["budget_bytes"]
+        names = (
+            "pinned_bytes",
+            "workspace_bytes",
+            "compute_seconds",
+            "remat_seconds",
+            "search_seconds",
+            "evictions",
+            "rematerializations",
+        )
+        measured = {name: counters[name] for name in names}
+        return measured | {
+            "budget_bytes": None if budget == 2**64 - 1 else budget,
+            "peak_bytes": counters[
+                "peak_mapped_bytes" if budget < 2**64 - 1 else "peak_active_bytes"
+            ],
+            "step_seconds": counters["compute_seconds"] + counters["remat_seconds"],
+            "loss": None,
+        }
+
+    def _resolve(self, budget: Budget) -> int | None:
+        if budget.fraction is None:
+            return budget.bytes
+        if self._program is None:
+            raise UsageError(
+                "a budget in percent needs the unbudgeted peak, which is known of programs from "
+                "tvm_dtr.build only: give it in bytes, for example 512MiB"
+            )
+        return budget.resolve(self._program.unbudgeted_peak_bytes)
+
+    def _set_costs(self) -> None:
+        kernels = {kernel.name: kernel for kernel in self._training_program().graph.kernels}
+        names = self.module["kernel_names"]().split()
+        found = [kernels.get(name) for name in names]
+        cost = np.array([-1.0 if k is None else k.cost_ns for k in found], "float64")
+        workspace = np.array([-1 if k is None else k.workspace_bytes for k in found], "int64")
+        graph = self._training_program().graph
+        total = sum(graph.kernels[op.kernel].cost_ns for op in graph.ops)
+        self.module["set_costs"](tvm.nd.array(cost), tvm.nd.array(workspace), float(total))
+
+    # -- Errors ------------------------------------------------------------------------------------
+
+    def _call(self, function: Any, *args: Any) -> Any:
+        """Calls into the module; its errors come out as tvm_dtr's."""
+        try:
+            return function(*args)
+        except Exception as error:
+            text = str(error)
+            if "BudgetError: " in text:
+                raise self._budget_error(json.loads(self.module["last_error"]())) from None
+            if "ThrashError: " in text:
+                raise ThrashError(_line(text, "ThrashError: ")) from None
+            raise
+
+    def _budget_error(self, details: dict[str, Any]) -> BudgetError:
+        message = details.pop("message").removeprefix("BudgetError: ")
+        held = [
+            f"{h['name']} {format_bytes(h['bytes'])} ({'pinned' if h['pinned'] else 'locked'})"
+            for h in details["holders"][:_HOLDERS_SHOWN]
+        ]
+        more = len(details["holders"]) - len(held)
+        if held:
+            message += f"; held: {', '.join(held)}" + (f" and {more} more" if more else "")
+        return BudgetError(message, **details)
+
+
+def _is_executable(program: Any) -> bool:
+    return isinstance(program, tvm_vm.Executable | tvm.runtime.Module)
+
+
+def _code(budget: int | None) -> int:
+    return -1 if budget is None else budget
+
+
+def _check_policy(policy: str) -> None:
+    if policy not in _core.policies():
+        raise UsageError(
+            f"unknown policy '{policy}': choose one of {', '.join(sorted(_core.policies()))}"
+        )
+
+
+def _line(text: str, prefix: str) -> str:
+    """The rest of the line that starts with ``prefix``, of an error that carries a stack trace."""
+    return text[text.index(prefix) + len(prefix) :].splitlines()[0]
