@@ -9,6 +9,8 @@ DEMO_BUDGET ?= 40%
 PYTEST_ARGS ?=
 
 BIN := $(VENV)/bin
+# Run from outside the source folder, so that the installed package is the one imported.
+STUBGEN = cd $(VENV) && bin/python -m nanobind.stubgen -q -m tvm_dtr._core
 CORE_BUILD := build/core-test
 SOURCES := pyproject.toml CMakeLists.txt README.md \
   $(shell find cmake src models tvm_dtr -name __pycache__ -prune -o -type f ! -name '*.so' -print)
@@ -63,13 +65,19 @@ demo: install
 test: install
 	$(BIN)/pytest $(PYTEST_ARGS)
 
+# The committed type stub of _core must be what the installed _core says.
 lint: $(VENV)/.tools
+	$(STUBGEN) -o $(abspath $(VENV))/_core.pyi
+	$(BIN)/ruff format --quiet $(VENV)/_core.pyi
+	diff -u tvm_dtr/_core.pyi $(VENV)/_core.pyi || { \
+	  echo "error: tvm_dtr/_core.pyi is not what src/bindings says: run 'make format'" >&2; exit 1; }
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CPP)
 
 format: $(VENV)/.tools
+	$(STUBGEN) -o $(abspath tvm_dtr/_core.pyi)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $(CPP)
