@@ -35,7 +35,7 @@ def check_budget(graph: Any, budget: int, policy: str, seed: int, thrash_limit: 
         BudgetError: with ``needed_budget_bytes``, the smallest budget that works for this policy.
     """
     replay = replay_of(graph)
-    options = {"policy": policy, "seed": seed, "thrash_limit": thrash_limit}
+    options: dict[str, Any] = {"policy": policy, "seed": seed, "thrash_limit": thrash_limit}
     result = replay.run(budget=budget, **options)
     if result["result"] != "oom":
         return
