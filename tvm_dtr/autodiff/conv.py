@@ -36,10 +36,18 @@ class Geometry:
     after: Pair
 
     @property
+    def reach(self) -> Pair:
+        """Distance between the first and the last element that a window reads."""
+        return (
+            self.dilation[0] * (self.kernel[0] - 1),
+            self.dilation[1] * (self.kernel[1] - 1),
+        )
+
+    @property
     def rest(self) -> Pair:
         def one(i: int) -> int:
-            span = self.dilation[i] * (self.kernel[i] - 1) + 1
-            return (self.size[i] + self.before[i] + self.after[i] - span) % self.stride[i]
+            free = self.size[i] + self.before[i] + self.after[i] - self.reach[i] - 1
+            return free % self.stride[i]
 
         return one(0), one(1)
 
@@ -58,7 +66,7 @@ def geometry(call: relay.Call) -> Geometry:
     batch, channels, *size = shape_of(call.args[0])
     _, filters, *out = shape_of(call)
     top, left, bottom, right = (int(p) for p in attrs.padding)
-    return Geometry(
+    g = Geometry(
         batch=batch,
         channels=channels,
         filters=filters,
@@ -71,6 +79,9 @@ def geometry(call: relay.Call) -> Geometry:
         before=(top, left),
         after=(bottom, right),
     )
+    assert max(g.before[i] - g.reach[i] for i in (0, 1)) <= 0, "padding beyond the kernel"
+    assert max(g.after[i] - g.reach[i] for i in (0, 1)) <= 0, "padding beyond the kernel"
+    return g
 
 
 def mirrored_kernel(w: Expr, g: Geometry) -> Expr:
@@ -105,23 +116,15 @@ def _pointwise_input_gradient(dy: Expr, w: Expr, g: Geometry) -> Expr:
 
 
 def _dilated_input_gradient(dy: Expr, w: Expr, g: Geometry) -> Expr:
-    """Any dilation, any padding: convolve the spread dy with the mirrored kernel."""
+    """Any dilation: convolve the spread dy with the mirrored kernel."""
     if g.stride != (1, 1):
         dy = relay.nn.dilate(dy, (1, 1, *g.stride))
-    reach = [g.dilation[i] * (g.kernel[i] - 1) for i in (0, 1)]
-    low = [reach[i] - g.before[i] for i in (0, 1)]
-    high = [reach[i] - g.after[i] + g.rest[i] for i in (0, 1)]
-    crop = min(0, *low, *high) < 0
-    if crop:
-        # More padding than the kernel reaches: the gradient of the padding is cut off.
-        begin = [max(-p, 0) for p in low]
-        end = [(g.out[i] - 1) * g.stride[i] + 1 - max(-high[i], 0) for i in (0, 1)]
-        dy = relay.strided_slice(dy, (0, 0, *begin), (g.batch, g.filters, *end))
-    padding = tuple(max(p, 0) for p in (*low, *high))
+    before = [g.reach[i] - g.before[i] for i in (0, 1)]
+    after = [g.reach[i] - g.after[i] + g.rest[i] for i in (0, 1)]
     return relay.nn.conv2d(
         dy,
         mirrored_kernel(w, g),
-        padding=padding,
+        padding=(*before, *after),
         dilation=g.dilation,
         groups=g.groups,
         channels=g.channels,
@@ -133,9 +136,7 @@ def input_gradient(dy: Expr, w: Expr, g: Geometry) -> Expr:
     """dx of shape (batch, channels, *size)."""
     if g.kernel == (1, 1) and g.before == g.after == (0, 0):
         return _pointwise_input_gradient(dy, w, g)
-    reach = [g.kernel[i] - 1 for i in (0, 1)]
-    fits = all(g.before[i] <= reach[i] and g.after[i] <= reach[i] for i in (0, 1))
-    if g.dilation != (1, 1) or not fits:
+    if g.dilation != (1, 1):
         return _dilated_input_gradient(dy, w, g)
     return relay.nn.conv2d_transpose(
         dy,

@@ -21,9 +21,6 @@ from .values import Value
 
 Shapes = Mapping[str, Sequence[int]]
 
-# Ops that are computed at import, always; they have no converter.
-FOLDED = {"Constant", "ConstantOfShape", "Identity", "Range", "Shape", "Size"}
-
 
 @dataclass
 class ImportedModel:
@@ -65,9 +62,7 @@ class Importer:
     def run(self) -> ImportedModel:
         self._add_initializers()
         self._add_inputs()
-        nodes = self._needed_nodes()
-        self._check_supported(nodes)
-        for node in nodes:
+        for node in self._needed_nodes():
             self._convert(node)
         for output in self.graph.output:
             self.model.outputs.append((output.name, self.tensor(output.name)))
@@ -182,20 +177,14 @@ class Importer:
                 wanted.update(name for name in node.input if name)
         return needed[::-1]
 
-    def _check_supported(self, nodes: list[onnx.NodeProto]) -> None:
-        for node in nodes:
-            known = node.op_type in CONVERTERS or node.op_type in FOLDED
-            known = known and node.domain in ("", "ai.onnx")
-            if not known:
-                domain = f" of domain '{node.domain}'" if node.domain not in ("", "ai.onnx") else ""
-                raise ModelError(f"{label(node)}: op {node.op_type}{domain} is not supported")
-
     def _convert(self, proto: onnx.NodeProto) -> None:
         if self._pass_on(proto) or self._fold(proto):
             return
         node = Node(proto, self, self.opset)
+        if proto.domain not in ("", "ai.onnx"):
+            raise node.error(f"op {proto.op_type} of domain '{proto.domain}' is not supported")
         if proto.op_type not in CONVERTERS:
-            raise node.error("its operands must be constants; they depend on the model's input")
+            raise node.error(f"op {proto.op_type} is not supported for training")
         try:
             results = CONVERTERS[proto.op_type](node)
             results = results if isinstance(results, list) else [results]
@@ -222,14 +211,24 @@ class Importer:
             self.model.running_updates[self._value(name).name] = infer_local(new)
 
     def _pass_on(self, proto: onnx.NodeProto) -> bool:
-        """Identity gives a second name to a value; a shared weight stays one parameter."""
-        if proto.op_type != "Identity":
+        """Identity gives a second name to a value; a shared weight stays one parameter.
+
+        PyTorch's exporter also merges weights that merely look alike before training, such as the
+        zeros of all biases and running means. A tensor of one repeated value is therefore taken
+        for a merged one and split again, under the name that it had.
+        """
+        if proto.op_type != "Identity" or proto.domain not in ("", "ai.onnx"):
             return False
-        self.values[proto.output[0]] = self._value(proto.input[0])
+        value, name = self._value(proto.input[0]), proto.output[0]
+        if value.trainable and value.data is not None and np.ptp(value.data) == 0:
+            value = Value(name, data=value.data.copy(), stored=True)
+        self.values[name] = value
         return True
 
     def _fold(self, proto: onnx.NodeProto) -> bool:
         """Compute now what depends on constants alone, such as the operands of Reshape."""
+        if proto.domain not in ("", "ai.onnx"):
+            return False
         if proto.op_type in ("Shape", "Size"):
             shape = np.array(self.shape(proto.input[0]), "int64")
             bounds = Node(proto, self, self.opset)

@@ -20,6 +20,11 @@ def conv(node: Node) -> Expr:
     _check_conv(node, shape_of(x), shape_of(w), groups)
     stride, dilation = spatial_attr(node, "strides", rank), spatial_attr(node, "dilations", rank)
     padding = window_padding(node, size, kernel, stride, dilation)
+    if any(p > dilation[i % rank] * (kernel[i % rank] - 1) for i, p in enumerate(padding)):
+        # Windows that see nothing but padding: padded apart, so that the gradient rules of the
+        # convolution itself need not cut.
+        pairs = [(0, 0), (0, 0), *zip(padding[:rank], padding[rank:], strict=True)]
+        x, padding = relay.nn.pad(x, pairs), [0] * 2 * rank
     if rank == 1:  # a 2-d convolution over one row
         x, w = relay.expand_dims(x, 2), relay.expand_dims(w, 2)
         kernel, stride, dilation = [1, *kernel], [1, *stride], [1, *dilation]
@@ -77,6 +82,10 @@ def gemm(node: Node) -> Expr:
     a, b = node.tensor(0), node.weight(1)
     if len(shape_of(a)) != 2 or len(shape_of(b)) != 2:
         raise node.error(f"operands {shape_of(a)} and {shape_of(b)}; expected two matrices")
+    inner_a = shape_of(a)[0 if node.attr("transA", 0) else 1]
+    inner_b = shape_of(b)[1 if node.attr("transB", 0) else 0]
+    if inner_a != inner_b:
+        raise node.error(f"operands {shape_of(a)} and {shape_of(b)} do not multiply")
     if node.attr("transA", 0):
         a = relay.transpose(a)
     y = relay.nn.dense(a, b if node.attr("transB", 0) else relay.transpose(b))
@@ -96,6 +105,8 @@ def matmul(node: Node) -> Expr:
     a, b = node.weight(0), node.weight(1)
     shape_a, shape_b = shape_of(a), shape_of(b)
     if len(shape_b) == 2 and len(shape_a) >= 2:
+        if shape_a[-1] != shape_b[0]:
+            raise node.error(f"operands {shape_a} and {shape_b} do not multiply")
         rows = relay.reshape(a, (-1, shape_a[-1])) if len(shape_a) > 2 else a
         y = relay.nn.dense(rows, relay.transpose(b))
         return relay.reshape(y, (*shape_a[:-1], shape_b[1])) if len(shape_a) > 2 else y
