@@ -1,58 +1,66 @@
-"""Train ONNX models with TVM under a hard memory budget."""
+"""Train ONNX models with TVM under a hard memory budget.
+
+``build`` compiles an ONNX model with loss, gradients and optimizer; ``VirtualMachine`` runs the
+program's steps under a memory budget by Dynamic Tensor Rematerialization.
+"""
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
-import types
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .errors import (
+    BudgetError,
+    DTRError,
+    InputError,
+    ModelError,
+    ProgramError,
+    ThrashError,
+    UsageError,
+)
+
 if TYPE_CHECKING:
-    from .build import build
+    from .builder import build, make_training_step
     from .optim import SGD
-    from .program import Program
+    from .program import Program, load
     from .vm import VirtualMachine
 
-# Imported when first used: TVM takes a second, which `tvm-dtr --help` need not wait for.
-_WHERE = {
-    "SGD": ".optim",
-    "Program": ".program",
-    "VirtualMachine": ".vm",
-    "build": ".build",
+# Imported on first use: importing TVM takes a second that `tvm-dtr --help` need not wait for.
+_LAZY = {
+    "SGD": "optim",
+    "Program": "program",
+    "VirtualMachine": "vm",
+    "build": "builder",
+    "load": "program",
+    "make_training_step": "builder",
 }
 
-__all__ = ["SGD", "Program", "VirtualMachine", "build", "load"]
+__all__ = [
+    "SGD",
+    "BudgetError",
+    "DTRError",
+    "InputError",
+    "ModelError",
+    "Program",
+    "ProgramError",
+    "ThrashError",
+    "UsageError",
+    "VirtualMachine",
+    "build",
+    "load",
+    "make_training_step",
+]
 
-
-def load(path: str | os.PathLike[str]) -> Program:
-    """Reads a program file, which holds native code: load only what you trust.
-
-    Raises:
-        ProgramError: the file is damaged, or was made by another version or for another machine.
-    """
-    from .program import Program
-
-    return Program.load(os.fspath(path))
+__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    value = getattr(importlib.import_module(_WHERE[name], __name__), name)
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_LAZY[name]}", __name__), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
-
-class _Package(types.ModuleType):
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Python binds a submodule to its package: the module `build` must not hide the function.
-        if not (name == "build" and isinstance(value, types.ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
+    return sorted([*globals(), *_LAZY])

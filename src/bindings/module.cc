@@ -45,19 +45,22 @@ dtr::Program MakeProgram(const std::vector<std::tuple<double, uint64_t>>& kernel
   return program;
 }
 
-dtr::RuntimeOptions Options(const std::string& policy, uint64_t seed, double thrash_limit) {
+dtr::RuntimeOptions Options(const std::string& policy, const std::string& search, uint64_t seed,
+                            double thrash_limit) {
   dtr::RuntimeOptions options;
   options.policy = policy;
+  options.search = search;
   options.seed = seed;
   options.thrash_limit = thrash_limit;
   return options;
 }
 
 nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const std::string& policy,
-             uint64_t seed, double thrash_limit, bool memory, bool exact_bytes) {
+             const std::string& search, uint64_t seed, double thrash_limit, bool memory,
+             bool exact_bytes) {
   dtr::ReplayOptions options;
   options.budget = budget.value_or(dtr::kUnlimited);
-  options.runtime = Options(policy, seed, thrash_limit);
+  options.runtime = Options(policy, search, seed, thrash_limit);
   options.record_memory = memory;
   options.exact_bytes = exact_bytes;
   dtr::ReplayResult r;
@@ -86,6 +89,7 @@ nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const 
 
 NB_MODULE(_core, m) {
   m.doc() = "The core of tvm-dtr: replay of programs on the DTR runtime. No TVM.";
+  m.def("searches", &dtr::SearchNames, "Names that --search takes.");
   m.def("policies", &dtr::PolicyNames, "Names that --policy takes.");
   nb::class_<dtr::Program>(m, "Replay")
       .def(
@@ -100,15 +104,17 @@ NB_MODULE(_core, m) {
           },
           "kernels"_a, "storages"_a, "tensors"_a, "ops"_a, "pinned"_a, "results"_a,
           "instructions"_a)
-      .def("run", &Run, "budget"_a = nb::none(), "policy"_a = "dtr-eq", "seed"_a = 0,
-           "thrash_limit"_a = 10.0, "memory"_a = false, "exact_bytes"_a = false)
+      .def("run", &Run, "budget"_a = nb::none(), "policy"_a = "dtr-eq", "search"_a = "heap",
+           "seed"_a = 0, "thrash_limit"_a = 10.0, "memory"_a = false, "exact_bytes"_a = false)
       .def("lower_bound", &dtr::LowerBound)
       .def(
           "smallest_budget",
-          [](const dtr::Program& program, const std::string& policy, uint64_t seed,
-             double thrash_limit, uint64_t tolerance) {
+          [](const dtr::Program& program, const std::string& policy, const std::string& search,
+             uint64_t seed, double thrash_limit, uint64_t tolerance) {
             nb::gil_scoped_release release;
-            return dtr::SmallestBudget(program, Options(policy, seed, thrash_limit), tolerance);
+            return dtr::SmallestBudget(program, Options(policy, search, seed, thrash_limit),
+                                       tolerance);
           },
-          "policy"_a = "dtr-eq", "seed"_a = 0, "thrash_limit"_a = 10.0, "tolerance"_a = 65536);
+          "policy"_a = "dtr-eq", "search"_a = "heap", "seed"_a = 0, "thrash_limit"_a = 10.0,
+          "tolerance"_a = 65536);
 }

@@ -35,7 +35,10 @@ class Arena {
   virtual bool Charge(uint64_t bytes) = 0;
   virtual void Discharge(uint64_t bytes) = 0;
 
+  // What a block of `bytes` takes of its own, and what allocating one now would add to active():
+  // more if it opens a slab for small blocks, nothing if it fits into an open one.
   virtual uint64_t RoundedSize(uint64_t bytes) const = 0;
+  virtual uint64_t BytesToAllocate(uint64_t bytes) const { return RoundedSize(bytes); }
   virtual uint64_t active() const = 0;
   virtual uint64_t mapped() const = 0;
   virtual uint64_t peak_active() const = 0;

@@ -67,8 +67,14 @@ void Graph::UpdateEvictable(StorageId id) {
     s.evictable_index = static_cast<uint32_t>(evictable_.size());
     evictable_.push_back(
         {id, next_since_++, static_cast<double>(s.block.bytes), s.cost, s.last_access});
+    evictable_bytes_ += static_cast<double>(s.block.bytes);
+    if (!s.relisted) {
+      s.relisted = true;
+      relisted_.push_back(id);
+    }
     return;
   }
+  evictable_bytes_ -= evictable_[s.evictable_index].bytes;
   Candidate& hole = evictable_[s.evictable_index];
   hole = evictable_.back();
   storages_[hole.storage].evictable_index = s.evictable_index;

@@ -36,6 +36,7 @@ struct Storage {
   EdgeId first_parent = kNone;    // edges to storages its ops read
   EdgeId first_child = kNone;     // edges to storages made from it
   uint32_t evictable_index = kNone;
+  mutable bool relisted = false;  // waits in Graph::relisted_
   bool resident = false;
   bool computed = false;  // has been resident: evicted means computed && !resident
   bool live = false;
@@ -111,6 +112,17 @@ class Graph {
   const Op& op(OpId id) const { return ops_[id]; }
   const Edge& edge(EdgeId id) const { return edges_[id]; }
   const std::vector<Candidate>& evictable() const { return evictable_; }
+  double evictable_bytes() const { return evictable_bytes_; }
+  // Calls f(StorageId) once for each storage that became evictable since the last drain; some of
+  // them may not be evictable, or not exist, any more.
+  template <typename F>
+  void DrainRelisted(F f) const {
+    for (StorageId id : relisted_) {
+      storages_[id].relisted = false;
+      if (storages_[id].live) f(id);
+    }
+    relisted_.clear();
+  }
   uint32_t storage_capacity() const { return storages_.capacity(); }
   uint32_t live_storages() const { return storages_.size(); }
   uint32_t live_tensors() const { return tensors_.size(); }
@@ -123,16 +135,19 @@ class Graph {
   TensorId Root(TensorId id) const { return tensors_[id].base == kNone ? id : tensors_[id].base; }
   bool Defined(TensorId id) const { return tensors_[Root(id)].defined; }
 
+  // Calls f(StorageId) for each storage that an op connects with this one, perhaps repeatedly.
+  template <typename F>
+  void ForEachNeighbour(StorageId id, F f) const {
+    const Storage& s = storages_[id];
+    for (EdgeId e = s.first_parent; e != kNone; e = edges_[e].next_parent) f(edges_[e].parent);
+    for (EdgeId e = s.first_child; e != kNone; e = edges_[e].next_child) f(edges_[e].child);
+  }
   // Calls f(StorageId) for each evicted neighbour, perhaps more than once for the same one.
   template <typename F>
   void ForEachEvictedNeighbour(StorageId id, F f) const {
-    const Storage& s = storages_[id];
-    for (EdgeId e = s.first_parent; e != kNone; e = edges_[e].next_parent) {
-      if (Evicted(edges_[e].parent)) f(edges_[e].parent);
-    }
-    for (EdgeId e = s.first_child; e != kNone; e = edges_[e].next_child) {
-      if (Evicted(edges_[e].child)) f(edges_[e].child);
-    }
+    ForEachNeighbour(id, [&](StorageId neighbour) {
+      if (Evicted(neighbour)) f(neighbour);
+    });
   }
 
  private:
@@ -152,6 +167,9 @@ class Graph {
   Slots<Op> ops_;
   Slots<Edge> edges_;
   std::vector<Candidate> evictable_;
+  double evictable_bytes_ = 0;
+  // Bookkeeping of the search, not state of the graph: hence mutable.
+  mutable std::vector<StorageId> relisted_;
   uint64_t next_since_ = 0;
 };
 

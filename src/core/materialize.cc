@@ -160,12 +160,6 @@ void Runtime::EvictTainted() {
 // takes what the kernel writes again. A resident sibling is overwritten with the same bits.
 void Runtime::AllocateOutputs(const Frame& frame) {
   const Op& op = graph_.ops_[frame.op];
-  still_needed_ = arena_->RoundedSize(op.workspace_bytes) * (op.workspace_bytes > 0);
-  for (TensorId out : op.outputs) {
-    const Tensor& t = graph_.tensors_[out];
-    const Storage& s = graph_.storages_[t.storage];
-    if (t.detached || !s.resident) still_needed_ += arena_->RoundedSize(s.bytes);
-  }
   output_data_.clear();
   for (TensorId out : op.outputs) {
     const Tensor& t = graph_.tensors_[out];
@@ -290,8 +284,6 @@ Block Runtime::AllocateOrEvict(uint64_t bytes, OpId op) {
     } while (!block);
     stats_.search_seconds += timer.Seconds();
   }
-  uint64_t rounded = arena_->RoundedSize(bytes);
-  still_needed_ -= std::min(still_needed_, rounded);
   return block;
 }
 
@@ -320,8 +312,24 @@ std::vector<Holder> Runtime::Holders() const {
   return holders;
 }
 
+// Bytes that the op has yet to get, the request that failed included.
+uint64_t Runtime::StillNeeded(uint64_t bytes, OpId id) const {
+  if (id == kNone) return std::max<uint64_t>(arena_->BytesToAllocate(bytes), 1);
+  const Op& op = graph_.ops_[id];
+  uint64_t needed = 0;
+  size_t scratched = 0;
+  for (TensorId out : op.outputs) {
+    const Tensor& t = graph_.tensors_[out];
+    const Storage& s = graph_.storages_[t.storage];
+    bool has_memory = t.detached ? scratched++ < scratch_.size() : s.resident;
+    if (!has_memory) needed += arena_->BytesToAllocate(s.bytes);
+  }
+  if (op.workspace_bytes > 0) needed += arena_->BytesToAllocate(op.workspace_bytes);
+  return needed;
+}
+
 void Runtime::ThrowBudgetError(uint64_t bytes, OpId op) {
-  uint64_t needed = arena_->active() + std::max(still_needed_, arena_->RoundedSize(bytes));
+  uint64_t needed = arena_->active() + StillNeeded(bytes, op);
   uint64_t budget = arena_->capacity();
   throw BudgetError("the memory budget is too small: nothing is left to evict", op,
                     op == kNone ? kNone : graph_.ops_[op].kernel, budget, bytes,

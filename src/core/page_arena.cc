@@ -38,6 +38,11 @@ uint64_t PageArena::RoundedSize(uint64_t bytes) const {
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
+uint64_t PageArena::BytesToAllocate(uint64_t bytes) const {
+  if (bytes > kLargestSmall) return RoundedSize(bytes);
+  return partial_[SizeClass(bytes)].empty() ? kSlab : 0;
+}
+
 Block PageArena::Allocate(uint64_t bytes) {
   if (bytes <= kLargestSmall) return AllocateSmall(SizeClass(bytes));
   uint64_t rounded = RoundedSize(bytes);

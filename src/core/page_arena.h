@@ -31,6 +31,7 @@ class PageArena : public Arena {
   bool Charge(uint64_t bytes) override;
   void Discharge(uint64_t bytes) override;
   uint64_t RoundedSize(uint64_t bytes) const override;
+  uint64_t BytesToAllocate(uint64_t bytes) const override;
   uint64_t active() const override { return active_; }
   uint64_t mapped() const override { return active_ + cached_; }
   uint64_t peak_active() const override { return peak_active_; }

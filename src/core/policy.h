@@ -29,10 +29,13 @@ class Policy {
   virtual void OnForget(const Graph& graph, StorageId storage) {}
 };
 
-// `name` as in --policy; throws std::invalid_argument naming the valid ones.
-std::unique_ptr<Policy> MakePolicy(const std::string& name, uint64_t seed);
+// `name` as in --policy, `search` as in --search; throws std::invalid_argument naming the valid
+// ones. `seed` is for what draws at random.
+std::unique_ptr<Policy> MakePolicy(const std::string& name, const std::string& search,
+                                   uint64_t seed);
 
 std::vector<std::string> PolicyNames();
+std::vector<std::string> SearchNames();
 
 }  // namespace dtr
 

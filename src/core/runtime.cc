@@ -9,7 +9,7 @@ Runtime::Runtime(Arena* arena, Executor* executor, const RuntimeOptions& options
     : arena_(arena),
       executor_(executor),
       options_(options),
-      policy_(MakePolicy(options.policy, options.seed)) {}
+      policy_(MakePolicy(options.policy, options.search, options.seed)) {}
 
 Runtime::~Runtime() {
   for (StorageId s = 0; s < graph_.storages_.capacity(); ++s) {
@@ -22,7 +22,9 @@ Runtime::~Runtime() {
 StorageId Runtime::NewStorage(uint64_t bytes) {
   StorageId id = graph_.storages_.Add();
   Storage& s = graph_.storages_[id];
+  bool relisted = s.relisted;  // the id may still wait in the list
   s = Storage();
+  s.relisted = relisted;
   s.bytes = bytes;
   s.holds = s.refs = 1;
   s.live = true;
@@ -65,7 +67,6 @@ TensorId Runtime::NewView(TensorId base) {
 }
 
 TensorId Runtime::AddConstant(uint64_t bytes) {
-  still_needed_ = 0;
   Block block = AllocateOrEvict(bytes, kNone);
   StorageId storage = NewStorage(bytes);
   graph_.storages_[storage].block = block;
@@ -73,7 +74,6 @@ TensorId Runtime::AddConstant(uint64_t bytes) {
 }
 
 TensorId Runtime::AddExternal(void* data, uint64_t bytes) {
-  still_needed_ = 0;
   while (!arena_->Charge(bytes)) {
     StorageId victim = policy_->SelectVictim(graph_, clock_);
     if (victim == kNone) ThrowBudgetError(bytes, kNone);
@@ -263,7 +263,6 @@ void Runtime::BeginInvocation(double expected_cost) {
 }
 
 uint64_t Runtime::SetBudget(uint64_t bytes) {
-  still_needed_ = 0;
   uint64_t old = arena_->capacity();
   bool fits = false;
   arena_->SetCapacity(bytes, &fits);

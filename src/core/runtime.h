@@ -52,6 +52,7 @@ class Observer {
 
 struct RuntimeOptions {
   std::string policy = "dtr-eq";
+  std::string search = "heap";
   uint64_t seed = 0;
   // Stop when recomputation exceeds this multiple of the invocation's own work; <= 0: never.
   double thrash_limit = 10.0;
@@ -162,6 +163,7 @@ class Runtime {
   Block AllocateOrEvict(uint64_t bytes, OpId op);
   void Evict(StorageId storage, bool eager);
   std::vector<Holder> Holders() const;
+  uint64_t StillNeeded(uint64_t bytes, OpId op) const;
   [[noreturn]] void ThrowBudgetError(uint64_t bytes, OpId op);
   void Lock(StorageId storage);
   void Unlock(StorageId storage);
@@ -181,7 +183,6 @@ class Runtime {
   double invocation_compute_ = 0, invocation_remat_ = 0, expected_cost_ = 0;
   uint64_t pinned_bytes_ = 0;  // rounded sizes of pinned storages
 
-  uint64_t still_needed_ = 0;  // bytes the op at hand has yet to get, for error messages
 
   // Kept between calls so that running allocates nothing.
   std::vector<Frame> stack_;

@@ -136,6 +136,42 @@ TEST(BudgetErrorNamesWhatIsHeld) {
   EXPECT_EQ(lab.arena.active(), 2 * Lab::kUnit);
 }
 
+// The budget that the error names is enough, slabs for small blocks included.
+TEST(NeededBudgetIsEnoughForSmallBlocks) {
+  dtr::PageArena arena(448);
+  HashExecutor executor;
+  dtr::Runtime runtime(&arena, &executor, dtr::RuntimeOptions());
+  auto make = [&] {
+    dtr::TensorId x = runtime.AddConstant(64);
+    dtr::StorageId s = runtime.NewStorage(100);
+    std::vector<dtr::TensorId> in = {x}, out = {runtime.NewTensor(s)};
+    runtime.ReleaseStorage(s);
+    try {
+      runtime.Call(0, in, out, 1, /*workspace_bytes=*/300);
+    } catch (...) {
+      runtime.Release(out[0]);
+      runtime.Release(x);
+      throw;
+    }
+    runtime.Release(out[0]);
+    runtime.Release(x);
+  };
+  int errors = 0;
+  for (bool done = false; !done;) {
+    try {
+      make();
+      done = true;
+    } catch (const dtr::BudgetError& e) {
+      ++errors;
+      EXPECT(e.needed_budget_bytes > arena.capacity());
+      EXPECT_EQ(e.short_bytes, e.needed_budget_bytes - arena.capacity());
+      runtime.SetBudget(e.needed_budget_bytes);
+    }
+  }
+  EXPECT_EQ(errors, 2);  // once for x, once for the op, which then has all it needs
+  EXPECT_EQ(arena.active(), 0u);
+}
+
 TEST(BudgetBelowWhatIsPinnedIsRefusedAndKept) {
   Lab lab(4);
   dtr::TensorId x = lab.Constant(1);

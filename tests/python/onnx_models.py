@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from tvm import relay
 from tvm.contrib import graph_executor
 
-from tvm_dtr.build import make_training_step
+from tvm_dtr.builder import make_training_step
 from tvm_dtr.training import TrainingStep
 
 

@@ -60,7 +60,7 @@ def compile_model(arguments: argparse.Namespace) -> Any:
     """The Program for the ONNX file ``arguments.model``, built with a progress bar."""
     name = Path(arguments.model).name
     with progress(f"reading {name}") as report:
-        from tvm_dtr.build import make_training_step
+        from tvm_dtr.builder import make_training_step
         from tvm_dtr.compile import compile_step
 
         step = make_training_step(arguments.model, **args.build_keywords(arguments))

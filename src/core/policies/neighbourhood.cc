@@ -52,11 +52,19 @@ double Neighbourhood::Cost(const Graph& graph, StorageId storage) {
 void Neighbourhood::OnChange(const Graph& graph, StorageId storage) {
   Grow(graph);
   entries_[storage] = Entry();
-  Walk(graph, storage, Direction::kChildren,
-       [&](StorageId id) { entries_[id].ancestors_known = false; });
+  affected_.clear();
+  auto note = [&](StorageId id) {
+    if (graph.storage(id).resident) affected_.push_back(id);
+  };
+  Walk(graph, storage, Direction::kChildren, [&](StorageId id) {
+    entries_[id].ancestors_known = false;
+    note(id);
+  });
   if (!descendants_) return;
-  Walk(graph, storage, Direction::kParents,
-       [&](StorageId id) { entries_[id].descendants_known = false; });
+  Walk(graph, storage, Direction::kParents, [&](StorageId id) {
+    entries_[id].descendants_known = false;
+    note(id);
+  });
 }
 
 }  // namespace dtr

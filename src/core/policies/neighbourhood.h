@@ -20,6 +20,8 @@ class Neighbourhood {
   double Cost(const Graph& graph, StorageId storage);
   // The storage was evicted, rematerialized, created or forgotten, or its cost changed.
   void OnChange(const Graph& graph, StorageId storage);
+  // Storages in memory whose Cost the last OnChange made unknown.
+  const std::vector<StorageId>& affected() const { return affected_; }
 
  private:
   struct Entry {
@@ -38,7 +40,7 @@ class Neighbourhood {
   std::vector<Entry> entries_;
   std::vector<uint64_t> seen_;
   uint64_t stamp_ = 0;
-  std::vector<StorageId> pending_;
+  std::vector<StorageId> pending_, affected_;
 };
 
 }  // namespace dtr

@@ -1,0 +1,83 @@
+// Kinetic search: a tournament of lines, re-keyed where something changed. O(log n) amortised.
+//
+// Keys are brought up to date for storages that became evictable again (which covers every new
+// access) and for those that the score names as affected by an eviction or rematerialization.
+// Others may be stale; a key that promises too much is found out when it wins, so only one that
+// promises too little can hide (dtr-eq: next to the component, but not to the storage, that a
+// rematerialization made cheaper).
+#ifndef TVM_DTR_CORE_SEARCH_HEAP_H_
+#define TVM_DTR_CORE_SEARCH_HEAP_H_
+
+#include <vector>
+
+#include "core/search/scored_policy.h"
+#include "core/search/tournament.h"
+
+namespace dtr {
+
+template <typename Score>
+class HeapPolicy : public ScoredPolicy<Score> {
+ public:
+  HeapPolicy() : tournament_(Score::kTies) {}
+
+  StorageId SelectVictim(const Graph& graph, double clock) override {
+    graph.DrainRelisted([&](StorageId s) { Rekey(graph, s); });
+    for (StorageId s : changed_) {
+      if (s < graph.storage_capacity()) Rekey(graph, s);
+    }
+    changed_.clear();
+    uint32_t top;
+    while ((top = tournament_.Top(clock)) != kNone) {
+      uint32_t index = graph.storage(top).evictable_index;
+      if (index == kNone) {
+        // Locked: it comes back to us when it is listed again. Or gone.
+        tournament_.Remove(top);
+        continue;
+      }
+      const Graph::Candidate& c = graph.evictable()[index];
+      Line line = this->score_.Exact(graph, c);
+      if (tournament_.Holds(top, line, c.since)) return top;
+      tournament_.Set(top, line, c.since);
+    }
+    return kNone;
+  }
+
+  void OnEvict(const Graph& graph, StorageId s) override {
+    this->score_.OnEvict(graph, s);
+    tournament_.Remove(s);
+    NoteAffected(graph, s);
+  }
+  void OnRematerialize(const Graph& graph, StorageId s) override {
+    this->score_.OnRematerialize(graph, s);
+    NoteAffected(graph, s);
+  }
+  void OnCostChange(const Graph& graph, StorageId s, double delta) override {
+    this->score_.OnCostChange(graph, s, delta);
+    Note(s);
+  }
+  void OnForget(const Graph& graph, StorageId s) override {
+    this->score_.OnForget(graph, s);
+    tournament_.Remove(s);
+  }
+
+ private:
+  void NoteAffected(const Graph& graph, StorageId s) {
+    this->score_.ForEachAffected(graph, s, [&](StorageId id) { Note(id); });
+  }
+  void Note(StorageId s) {
+    if (tournament_.Contains(s)) changed_.push_back(s);
+  }
+  void Rekey(const Graph& graph, StorageId s) {
+    uint32_t index = graph.storage(s).evictable_index;
+    if (index == kNone) return;
+    const Graph::Candidate& c = graph.evictable()[index];
+    tournament_.Set(s, this->score_.Exact(graph, c), c.since);
+  }
+
+  Tournament tournament_;
+  std::vector<StorageId> changed_;
+};
+
+}  // namespace dtr
+
+#endif  // TVM_DTR_CORE_SEARCH_HEAP_H_
