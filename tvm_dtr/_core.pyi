@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+def searches() -> list[str]:
+    """Names that --search takes."""
+
 def policies() -> list[str]:
     """Names that --policy takes."""
 
@@ -20,6 +23,7 @@ class Replay:
         self,
         budget: int | None = None,
         policy: str = "dtr-eq",
+        search: str = "heap",
         seed: int = 0,
         thrash_limit: float = 10.0,
         memory: bool = False,
@@ -29,6 +33,7 @@ class Replay:
     def smallest_budget(
         self,
         policy: str = "dtr-eq",
+        search: str = "heap",
         seed: int = 0,
         thrash_limit: float = 10.0,
         tolerance: int = 65536,

@@ -60,6 +60,14 @@ class Program:
         return read_program(Path(path))
 
 
+def load(path: str | Path) -> Program:
+    """Read a program file, which holds native code: load only files that you trust.
+
+    Raises ProgramError for a file that is damaged or was made by another version or machine.
+    """
+    return Program.load(path)
+
+
 def private_folder() -> Path:
     """A new folder that only this user can read and that is removed when the process ends."""
     folder = tempfile.mkdtemp(prefix="tvm-dtr-")
