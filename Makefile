@@ -61,9 +61,11 @@ demo: install
 	$(BIN)/tvm-dtr run demo/$(DEMO_MODEL).tdtr --memory-budget $(DEMO_BUDGET) \
 	  --steps $(DEMO_STEPS) --json demo/result.json --plot demo/memory.png --plot demo/memory.svg
 
-# `pytest`, not `python -m pytest`: the installed package is tested, not the source folder.
+# From outside the source folder, so that the tests and the processes they start import the
+# installed package.
 test: install
-	$(BIN)/pytest $(PYTEST_ARGS)
+	cd $(VENV) && bin/pytest -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) \
+	  $(CURDIR)/tests/python $(PYTEST_ARGS)
 
 # The committed type stub of _core must be what the installed _core says.
 lint: $(VENV)/.tools
