@@ -8,14 +8,17 @@ you trust, as you would run a program.
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import tempfile
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tvm_dtr import _core
 from tvm_dtr.training import Result, TensorSpec
 
 if TYPE_CHECKING:
@@ -42,6 +45,18 @@ class Program:
     target: str
     library_path: str
     parameter_names: list[str] = field(default_factory=list)
+
+    @cached_property
+    def replay(self) -> _core.Replay:
+        """One step on the runtime without its kernels: what a budget will do, in milliseconds."""
+        from tvm_dtr.replay import replay_of
+
+        return replay_of(self.graph)
+
+    @cached_property
+    def unbudgeted_peak_bytes(self) -> int:
+        """The most bytes in use at a time when nothing is ever evicted."""
+        return self.replay.run()["peak_bytes"]
 
     def save(self, path: str | Path) -> None:
         """Write the program to a file, whole or not at all.
@@ -73,3 +88,8 @@ def private_folder() -> Path:
     folder = tempfile.mkdtemp(prefix="tvm-dtr-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
+
+
+def load(path: str | os.PathLike[str]) -> Program:
+    """Reads a program that ``Program.save`` wrote; see :meth:`Program.load`."""
+    return Program.load(path)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .errors import BudgetError
+
+if TYPE_CHECKING:
+    from .program import Program
 
 # From step to step small state tensors come to share slabs with what has been freed since, which a
 # replay of one step does not see: at most a slab of 16 KiB for each of the arena's six classes.
@@ -26,18 +29,13 @@ def replay_of(graph: Any) -> _core.Replay:
     )
 
 
-def unbudgeted_peak_bytes(graph: Any) -> int:
-    """The most bytes in use at a time when nothing is ever evicted."""
-    return replay_of(graph).run()["peak_bytes"]
-
-
-def check_budget(graph: Any, budget: int, policy: str, seed: int, thrash_limit: float) -> None:
+def check_budget(program: Program, budget: int, policy: str, seed: int, thrash_limit: float) -> None:
     """Refuses a budget under which the step would run out of memory.
 
     Raises:
         BudgetError: with ``needed_budget_bytes``, the smallest budget that works for this policy.
     """
-    replay = replay_of(graph)
+    replay, graph = program.replay, program.graph
     options: dict[str, Any] = {"policy": policy, "seed": seed, "thrash_limit": thrash_limit}
     result = replay.run(budget=budget, **options)
     if result["result"] != "oom":

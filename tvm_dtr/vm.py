@@ -14,7 +14,7 @@ from . import _core
 from .budget import Budget, format_bytes, parse_budget
 from .errors import BudgetError, ThrashError, UsageError
 from .plugin import load_plugin
-from .replay import check_budget, unbudgeted_peak_bytes
+from .replay import check_budget
 from .step_inputs import check_inputs, check_state
 
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
@@ -85,7 +85,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         budget = self._resolve(parse_budget(memory_budget))
         _check_policy(policy)
         if budget is not None and self._program is not None:
-            check_budget(self._program.graph, budget, policy, seed, thrash_limit)
+            check_budget(self._program, budget, policy, seed, thrash_limit)
         self.module["configure"](_code(budget), policy, seed, float(thrash_limit))
         self._setup_device([tvm.cpu()] if device is None else device, None)
         self._state: dict[str, Any] = {}
@@ -213,11 +213,16 @@ class VirtualMachine(tvm_vm.VirtualMachine):
     @property
     def stats(self) -> dict[str, Any]:
         """The last step in numbers: ``budget_bytes`` (None: no budget), ``peak_bytes``,
-        ``pinned_bytes``, ``workspace_bytes``, ``step_seconds``, ``compute_seconds``,
+        ``unbudgeted_peak_bytes`` (None for a bare executable), ``pinned_bytes``,
+        ``workspace_bytes``, ``step_seconds``, ``compute_seconds``,
         ``remat_seconds``, ``search_seconds``, ``evictions``, ``rematerializations``, ``loss``;
         and ``steps`` so far. For a bare executable, everything since ``reset_stats``.
         """
-        return (self._last or self._measured()) | {"steps": self._steps}
+        peak = None if self._program is None else self._program.unbudgeted_peak_bytes
+        return (self._last or self._measured()) | {
+            "unbudgeted_peak_bytes": peak,
+            "steps": self._steps,
+        }
 
     def counters(self) -> dict[str, Any]:
         """Everything the VM counts, at this moment."""
@@ -278,7 +283,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
                 "a budget in percent needs the unbudgeted peak, which is known of programs from "
                 "tvm_dtr.build only: give it in bytes, for example 512MiB"
             )
-        return budget.resolve(unbudgeted_peak_bytes(self._program.graph))
+        return budget.resolve(self._program.unbudgeted_peak_bytes)
 
     def _set_costs(self) -> None:
         kernels = {kernel.name: kernel for kernel in self._training_program().graph.kernels}

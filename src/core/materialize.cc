@@ -77,6 +77,7 @@ void Runtime::Execute(OpId target, bool first_run, TensorId wanted) {
   PushFrame({target, 0, first_run, wanted});
   try {
     while (!stack_.empty()) {
+      if (!stack_.back().locked) LockOperands();
       if (OpId missing = NextMissing(); missing != kNone) {
         PushFrame({missing, 0, false, kNone});
         continue;
@@ -91,20 +92,47 @@ void Runtime::Execute(OpId target, bool first_run, TensorId wanted) {
   }
 }
 
-// Locks all operands at once, those in memory so that gathering one does not evict another, the
-// others so that they are locked as soon as they are back.
 void Runtime::PushFrame(const Frame& frame) {
   stack_.push_back(frame);
   for (TensorId in : graph_.ops_[frame.op].inputs) {
-    StorageId storage = graph_.tensors_[in].storage;
-    graph_.Touch(storage, clock_);
-    Lock(storage);
+    graph_.Touch(graph_.tensors_[in].storage, clock_);
   }
+  LockOperands();
+}
+
+// Locks all operands at once, those in memory so that gathering one does not evict another, the
+// others so that they are locked as soon as they are back.
+void Runtime::LockOperands() {
+  Frame& frame = stack_.back();
+  for (TensorId in : graph_.ops_[frame.op].inputs) Lock(graph_.tensors_[in].storage);
+  frame.locked = true;
+  frame.next_input = 0;
+}
+
+void Runtime::UnlockOperands(Frame* frame) {
+  if (!frame->locked) return;
+  for (TensorId in : graph_.ops_[frame->op].inputs) Unlock(graph_.tensors_[in].storage);
+  frame->locked = false;
 }
 
 void Runtime::PopFrame() {
-  for (TensorId in : graph_.ops_[stack_.back().op].inputs) Unlock(graph_.tensors_[in].storage);
+  UnlockOperands(&stack_.back());
   stack_.pop_back();
+}
+
+// With nothing left to evict, the op that has waited longest lets go of what it has gathered: it
+// gathers again when its turn comes. Bounded, so that two operands that do not fit together with
+// what it takes to make the other end in an error and not in a loop.
+bool Runtime::RelaxPending() {
+  constexpr int kMostRelaxations = 2;
+  for (size_t i = 0; i + 1 < stack_.size(); ++i) {
+    Frame& frame = stack_[i];
+    if (!frame.locked || frame.relaxations == kMostRelaxations) continue;
+    frame.relaxations++;
+    UnlockOperands(&frame);
+    return true;
+  }
+  return false;
 }
 
 // The producer of the first operand of the op on top of the stack that is not in memory; kNone
@@ -278,6 +306,7 @@ Block Runtime::AllocateOrEvict(uint64_t bytes, OpId op) {
     Timer timer(options_.measure_time);
     do {
       StorageId victim = policy_->SelectVictim(graph_, clock_);
+      if (victim == kNone && RelaxPending()) continue;
       if (victim == kNone) ThrowBudgetError(bytes, op);
       Evict(victim, /*eager=*/false);
       block = arena_->Allocate(bytes);

@@ -131,6 +131,8 @@ class Runtime {
     uint32_t next_input;  // inputs before it are in memory
     bool first_run;
     TensorId wanted;  // what the caller of Data() asked for, else kNone
+    bool locked = false;  // its operands
+    int relaxations = 0;  // how often it had to let go of them
   };
 
   // records (runtime.cc)
@@ -150,6 +152,9 @@ class Runtime {
   void Execute(OpId target, bool first_run, TensorId wanted);
   void PushFrame(const Frame& frame);
   void PopFrame();
+  void LockOperands();
+  void UnlockOperands(Frame* frame);
+  bool RelaxPending();
   OpId NextMissing();
   void Perform(const Frame& frame);
   void AllocateOutputs(const Frame& frame);

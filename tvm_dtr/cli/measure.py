@@ -62,7 +62,6 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
       MismatchError: ``verify`` found a tensor that differs from the stock VM's.
     """
     import tvm_dtr
-    from tvm_dtr.replay import unbudgeted_peak_bytes
 
     inputs = synthetic_inputs(program, settings.seed)
     vm = tvm_dtr.VirtualMachine(program, memory_budget=budget, policy=settings.policy)
@@ -83,7 +82,7 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
                 tensors = len(outputs) + len(vm.parameters)
             report(step + 1)
     row = _row(settings, budget, vm.stats, seconds, losses)
-    row.update(unbudgeted_peak_bytes=unbudgeted_peak_bytes(program.graph))
+    row.update(unbudgeted_peak_bytes=program.unbudgeted_peak_bytes)
     row.update(verified=verify, verified_tensors=tensors)
     return Run(row, _trace(vm, inputs, label) if settings.trace else None)
 
