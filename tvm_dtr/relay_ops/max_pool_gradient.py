@@ -81,8 +81,8 @@ def _compute(attrs: Any, inputs: Sequence[te.Tensor], out_type: TensorType) -> t
     dy_tensor, x_tensor = inputs
     batch, channels, height, width = ints(x_tensor.shape)
     out_height, out_width = ints(dy_tensor.shape)[2:]
-    fields = (ints(attrs[k]) for k in ("kernel", "stride", "before", "dilation"))
-    window = _Window(*fields, size=(height, width))
+    fields = {k: ints(attrs[k]) for k in ("kernel", "stride", "before", "dilation")}
+    window = _Window(**fields, size=(height, width))
 
     def body(ins: Any, outs: Any) -> Any:
         ib = tir.ir_builder.create()
