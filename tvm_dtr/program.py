@@ -75,14 +75,6 @@ class Program:
         return read_program(Path(path))
 
 
-def load(path: str | Path) -> Program:
-    """Read a program file, which holds native code: load only files that you trust.
-
-    Raises ProgramError for a file that is damaged or was made by another version or machine.
-    """
-    return Program.load(path)
-
-
 def private_folder() -> Path:
     """A new folder that only this user can read and that is removed when the process ends."""
     folder = tempfile.mkdtemp(prefix="tvm-dtr-")
@@ -92,4 +84,4 @@ def private_folder() -> Path:
 
 def load(path: str | os.PathLike[str]) -> Program:
     """Reads a program that ``Program.save`` wrote; see :meth:`Program.load`."""
-    return Program.load(path)
+    return Program.load(Path(path))
