@@ -55,13 +55,23 @@ dtr::RuntimeOptions Options(const std::string& policy, const std::string& search
   return options;
 }
 
+// (kind, id) pairs: "compute" and "rematerialize" name ops, "evict" and "free" storages.
+nb::list Events(const dtr::ReplayResult& result) {
+  static constexpr const char* kNames[] = {"compute", "rematerialize", "evict", "free"};
+  nb::list events;
+  for (const auto& event : result.events) {
+    events.append(nb::make_tuple(kNames[static_cast<int>(event.kind)], event.id));
+  }
+  return events;
+}
+
 nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const std::string& policy,
-             const std::string& search, uint64_t seed, double thrash_limit, bool memory,
-             bool exact_bytes) {
+             const std::string& search, uint64_t seed, double thrash_limit, bool memory, bool events, bool exact_bytes) {
   dtr::ReplayOptions options;
   options.budget = budget.value_or(dtr::kUnlimited);
   options.runtime = Options(policy, search, seed, thrash_limit);
   options.record_memory = memory;
+  options.record_events = events;
   options.exact_bytes = exact_bytes;
   dtr::ReplayResult r;
   {
@@ -82,6 +92,7 @@ nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const 
   out["compute_cost"] = r.stats.compute_cost;
   out["remat_cost"] = r.stats.remat_cost;
   if (memory) out["memory"] = r.memory;
+  if (events) out["events"] = Events(r);
   return out;
 }
 
@@ -105,7 +116,7 @@ NB_MODULE(_core, m) {
           "kernels"_a, "storages"_a, "tensors"_a, "ops"_a, "pinned"_a, "results"_a,
           "instructions"_a)
       .def("run", &Run, "budget"_a = nb::none(), "policy"_a = "dtr-eq", "search"_a = "heap",
-           "seed"_a = 0, "thrash_limit"_a = 10.0, "memory"_a = false, "exact_bytes"_a = false)
+           "seed"_a = 0, "thrash_limit"_a = 10.0, "memory"_a = false, "events"_a = false, "exact_bytes"_a = false)
       .def("lower_bound", &dtr::LowerBound)
       .def(
           "smallest_budget",

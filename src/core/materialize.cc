@@ -125,6 +125,7 @@ void Runtime::PopFrame() {
 // what it takes to make the other end in an error and not in a loop.
 bool Runtime::RelaxPending() {
   constexpr int kMostRelaxations = 2;
+  if (!options_.relax_pending) return false;
   for (size_t i = 0; i + 1 < stack_.size(); ++i) {
     Frame& frame = stack_[i];
     if (!frame.locked || frame.relaxations == kMostRelaxations) continue;
@@ -305,7 +306,7 @@ Block Runtime::AllocateOrEvict(uint64_t bytes, OpId op) {
   if (!block) {
     Timer timer(options_.measure_time);
     do {
-      StorageId victim = policy_->SelectVictim(graph_, clock_);
+      StorageId victim = SelectVictim();
       if (victim == kNone && RelaxPending()) continue;
       if (victim == kNone) ThrowBudgetError(bytes, op);
       Evict(victim, /*eager=*/false);
@@ -314,6 +315,12 @@ Block Runtime::AllocateOrEvict(uint64_t bytes, OpId op) {
     stats_.search_seconds += timer.Seconds();
   }
   return block;
+}
+
+StorageId Runtime::SelectVictim() {
+  auto smallest = static_cast<uint64_t>(options_.small_share *
+                                        static_cast<double>(arena_->capacity()));
+  return policy_->SelectVictim(graph_, clock_, smallest);
 }
 
 void Runtime::Evict(StorageId id) {

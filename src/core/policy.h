@@ -16,8 +16,9 @@ class Policy {
  public:
   virtual ~Policy() = default;
 
-  // The evictable storage to give up next, kNone if there is none. `clock` in cost units.
-  virtual StorageId SelectVictim(const Graph& graph, double clock) = 0;
+  // The evictable storage to give up next, kNone if there is none. `clock` in cost units. A
+  // storage smaller than `smallest` bytes is given up only when there is nothing else.
+  virtual StorageId SelectVictim(const Graph& graph, double clock, uint64_t smallest) = 0;
 
   // Called after the storage's state in `graph` has changed.
   virtual void OnCreate(const Graph& graph, StorageId storage) {}

@@ -15,21 +15,38 @@ class NoExecutor : public Executor {
   void Run(const KernelCall&) override {}
 };
 
-class MemoryRecorder : public Observer {
+class Recorder : public Observer {
  public:
-  explicit MemoryRecorder(std::vector<uint64_t>* samples) : samples_(samples) {}
-  void OnMemory(uint64_t active_bytes) override { samples_->push_back(active_bytes); }
+  Recorder(const ReplayOptions& options, ReplayResult* result)
+      : options_(options), result_(result) {}
+  void OnRun(OpId, KernelId op, bool rematerialization, double) override {
+    using Kind = ReplayResult::Event::Kind;
+    Note(rematerialization ? Kind::kRematerialize : Kind::kCompute, op);
+  }
+  void OnEvict(StorageId storage, bool eager) override {
+    using Kind = ReplayResult::Event::Kind;
+    Note(eager ? Kind::kFree : Kind::kEvict, program_storage[storage]);
+  }
+  void OnMemory(uint64_t active_bytes) override {
+    if (options_.record_memory) result_->memory.push_back(active_bytes);
+  }
+  std::vector<uint32_t> program_storage;  // by StorageId
 
  private:
-  std::vector<uint64_t>* samples_;
+  void Note(ReplayResult::Event::Kind kind, uint32_t id) {
+    if (options_.record_events) result_->events.push_back({kind, id});
+  }
+  const ReplayOptions& options_;
+  ReplayResult* result_;
 };
 
 // Follows the instructions as the VM does: one reference per program tensor.
 class Player {
  public:
-  Player(const Program& program, Runtime* runtime)
+  Player(const Program& program, Runtime* runtime, Recorder* recorder)
       : program_(program),
         runtime_(runtime),
+        recorder_(recorder),
         ids_(program.tensors.size(), kNone),
         storage_ids_(program.storages.size(), kNone),
         constant_(program.tensors.size(), false) {}
@@ -41,7 +58,7 @@ class Player {
       switch (instruction.code) {
         case Program::Code::kOp:
           *current_op = instruction.id;
-          RunOp(program_.ops[instruction.id]);
+          RunOp(instruction.id);
           break;
         case Program::Code::kView:
           ids_[instruction.id] = runtime_->NewView(ids_[program_.tensors[instruction.id].base]);
@@ -75,7 +92,8 @@ class Player {
   // Inputs, state and constants are held by the caller as well: their names come and go freely.
   bool IsConstant(uint32_t tensor) const { return constant_[tensor]; }
 
-  void RunOp(const Program::OpInfo& op) {
+  void RunOp(uint32_t id) {
+    const Program::OpInfo& op = program_.ops[id];
     inputs_.clear();
     outputs_.clear();
     fresh_.clear();
@@ -83,17 +101,27 @@ class Player {
     for (uint32_t t : op.outputs) {
       // An output in a storage that an earlier op made is a view with an op of its own.
       StorageId& s = storage_ids_[program_.tensors[t].storage];
-      if (s == kNone) fresh_.push_back(s = runtime_->NewStorage(Bytes(t)));
+      if (s == kNone) {
+        fresh_.push_back(s = runtime_->NewStorage(Bytes(t)));
+        Name(s, program_.tensors[t].storage);
+      }
       ids_[t] = runtime_->NewTensor(s);
       outputs_.push_back(ids_[t]);
     }
     for (StorageId s : fresh_) runtime_->ReleaseStorage(s);
     const Program::Kernel& kernel = program_.kernels[op.kernel];
-    runtime_->Call(op.kernel, inputs_, outputs_, kernel.cost, kernel.workspace_bytes);
+    runtime_->Call(/*kernel=*/id, inputs_, outputs_, kernel.cost, kernel.workspace_bytes);
+  }
+
+  void Name(StorageId id, uint32_t program_storage) {
+    auto& names = recorder_->program_storage;
+    if (names.size() <= id) names.resize(id + 1, kNone);
+    names[id] = program_storage;
   }
 
   const Program& program_;
   Runtime* runtime_;
+  Recorder* recorder_;
   std::vector<TensorId> ids_;
   std::vector<StorageId> storage_ids_;
   std::vector<bool> constant_;
@@ -144,12 +172,16 @@ ReplayResult Replay(const Program& program, const ReplayOptions& options) {
   NoExecutor executor;
   RuntimeOptions runtime_options = options.runtime;
   runtime_options.measure_time = false;
+  if (options.exact_bytes) {
+    runtime_options.small_share = 0;
+    runtime_options.relax_pending = false;
+  }
   Runtime runtime(arena.get(), &executor, runtime_options);
-  MemoryRecorder recorder(&result.memory);
-  if (options.record_memory) runtime.set_observer(&recorder);
+  Recorder recorder(options, &result);
+  if (options.record_memory || options.record_events) runtime.set_observer(&recorder);
   uint32_t current_op = kNone;
   try {
-    Player(program, &runtime).Run(&current_op);
+    Player(program, &runtime, &recorder).Run(&current_op);
     result.result = "ok";
   } catch (const BudgetError& e) {
     result.result = "oom";

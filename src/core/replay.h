@@ -53,6 +53,12 @@ struct ReplayResult {
   uint32_t failed_op = kNone;  // of an "oom"
   Stats stats;
   double slowdown = 0;           // (own cost + recomputation) / own cost
+  struct Event {
+    enum class Kind : uint8_t { kCompute, kRematerialize, kEvict, kFree };
+    Kind kind;
+    uint32_t id;  // the program's op, or storage of kEvict and kFree
+  };
+  std::vector<Event> events;       // on request
   std::vector<uint64_t> memory;  // active bytes after each change, on request
 };
 
@@ -60,7 +66,10 @@ struct ReplayOptions {
   uint64_t budget = kUnlimited;
   RuntimeOptions runtime;
   bool record_memory = false;
-  bool exact_bytes = false;  // count bytes as given, with no rounding to classes and pages
+  bool record_events = false;
+  // As the DTR authors' simulator: bytes as given, with no rounding to classes and pages; small
+  // storages are evicted like others; pending ops never let go of their operands.
+  bool exact_bytes = false;
 };
 
 ReplayResult Replay(const Program& program, const ReplayOptions& options);

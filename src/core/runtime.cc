@@ -75,7 +75,7 @@ TensorId Runtime::AddConstant(uint64_t bytes) {
 
 TensorId Runtime::AddExternal(void* data, uint64_t bytes) {
   while (!arena_->Charge(bytes)) {
-    StorageId victim = policy_->SelectVictim(graph_, clock_);
+    StorageId victim = SelectVictim();
     if (victim == kNone) ThrowBudgetError(bytes, kNone);
     Evict(victim, /*eager=*/false);
   }
@@ -267,7 +267,7 @@ uint64_t Runtime::SetBudget(uint64_t bytes) {
   bool fits = false;
   arena_->SetCapacity(bytes, &fits);
   while (!fits) {
-    StorageId victim = policy_->SelectVictim(graph_, clock_);
+    StorageId victim = SelectVictim();
     if (victim == kNone) {
       throw BudgetError("the new budget is smaller than what is pinned", kNone, kNone, bytes, 0,
                         arena_->active() - bytes, arena_->active(), Holders());

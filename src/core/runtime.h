@@ -56,6 +56,11 @@ struct RuntimeOptions {
   uint64_t seed = 0;
   // Stop when recomputation exceeds this multiple of the invocation's own work; <= 0: never.
   double thrash_limit = 10.0;
+  // Storages under this share of the budget are evicted only when nothing else is left: they free
+  // next to nothing (a small block shares its slab) and cut the history that others need.
+  double small_share = 1.0 / 16384;
+  // A pending op lets go of its operands when nothing else can be evicted.
+  bool relax_pending = true;
   bool measure_time = true;  // off in simulations: the seconds in Stats stay 0
 };
 
@@ -170,6 +175,7 @@ class Runtime {
   std::vector<Holder> Holders() const;
   uint64_t StillNeeded(uint64_t bytes, OpId op) const;
   [[noreturn]] void ThrowBudgetError(uint64_t bytes, OpId op);
+  StorageId SelectVictim();
   void Lock(StorageId storage);
   void Unlock(StorageId storage);
   void MemoryChanged() {

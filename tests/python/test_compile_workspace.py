@@ -12,23 +12,27 @@ from tvm_dtr.compile.workspace import Workspace, workspace_of
 
 @T.prim_func
 def nested(a: T.Buffer((64,), "float32")):
-    outer = T.allocate([100], "float32", "global")
-    o = T.Buffer((100,), data=outer)
+    outer = T.allocate([1000], "float32", "global")
+    o = T.Buffer((1000,), data=outer)
     for i in T.parallel(4):
         inner = T.allocate([2000], "float32x4", "global")
         b = T.Buffer((2000,), "float32x4", data=inner)
         b[0] = T.Broadcast(a[i], 4)
         o[i] = a[i]
-    second = T.allocate([1], "float32", "global")
-    s = T.Buffer((1,), data=second)
+    second = T.allocate([256], "float32", "global")
+    s = T.Buffer((256,), data=second)
+    small = T.allocate([255], "float32", "global")
+    tiny = T.Buffer((255,), data=small)
     s[0] = o[0]
-    a[0] = s[0]
+    tiny[0] = s[0]
+    a[0] = tiny[0]
 
 
 def test_serial_and_parallel_parts():
     bound = workspace_of(nested)
-    assert bound == Workspace(serial=512 + 128, per_thread=32000)
-    assert bound.total(threads=3) == 640 + 3 * 32000
+    # 4000 and 1024 bytes, rounded up to 128; 1020 bytes go on the stack.
+    assert bound == Workspace(serial=4096 + 1024, per_thread=32000)
+    assert bound.total(threads=3) == 5120 + 3 * 32000
 
 
 @pytest.mark.parametrize("shape", [(2, 8, 16, 16), (1, 3, 33, 33)])

@@ -14,6 +14,7 @@ import tvm
 from tvm import relay
 from tvm.relay.backend import te_compiler
 
+from .schedules import with_key
 from .workspace import Workspace, workspace_of
 
 OPT_LEVEL = 3
@@ -26,6 +27,7 @@ def compile_primitive(
     primitive: relay.Function, name: str, target: tvm.target.Target, object_path: str
 ) -> Workspace:
     """Compile `primitive` as a packed function called `name` and return its workspace bound."""
+    target = with_key(target)
     context = tvm.transform.PassContext(opt_level=OPT_LEVEL, config=CONFIG)
     with quiet(), context, target:
         compiler = te_compiler.get()

@@ -13,6 +13,7 @@ import tvm
 from tvm import tir
 
 ALIGNMENT = 128  # bytes; each allocation may be rounded up to this
+STACK_LIMIT = 1024  # bytes; TVM puts smaller buffers on the stack (runtime::kMaxStackAlloca)
 
 
 class Workspace(NamedTuple):
@@ -57,4 +58,6 @@ def _allocated(stmt: tir.Allocate) -> int:
     size = (dtype.bits * dtype.lanes + 7) // 8
     for extent in stmt.extents:
         size *= int(extent)
+    if size < STACK_LIMIT:
+        return 0
     return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT

@@ -12,7 +12,7 @@ namespace dtr {
 class Random : public Policy {
  public:
   explicit Random(uint64_t seed) : generator_(seed) {}
-  StorageId SelectVictim(const Graph& graph, double) override {
+  StorageId SelectVictim(const Graph& graph, double, uint64_t) override {
     const auto& candidates = graph.evictable();
     if (candidates.empty()) return kNone;
     return candidates[generator_() % candidates.size()].storage;

@@ -18,33 +18,20 @@ namespace dtr {
 template <typename Score>
 class HeapPolicy : public ScoredPolicy<Score> {
  public:
-  HeapPolicy() : tournament_(Score::kTies) {}
+  HeapPolicy() : large_(Score::kTies), small_(Score::kTies) {}
 
-  StorageId SelectVictim(const Graph& graph, double clock) override {
+  StorageId SelectVictim(const Graph& graph, double clock, uint64_t smallest) override {
+    smallest_ = static_cast<double>(smallest);
     graph.DrainRelisted([&](StorageId s) { Rekey(graph, s); });
-    for (StorageId s : changed_) {
-      if (s < graph.storage_capacity()) Rekey(graph, s);
-    }
+    for (StorageId s : changed_) Rekey(graph, s);
     changed_.clear();
-    uint32_t top;
-    while ((top = tournament_.Top(clock)) != kNone) {
-      uint32_t index = graph.storage(top).evictable_index;
-      if (index == kNone) {
-        // Locked: it comes back to us when it is listed again. Or gone.
-        tournament_.Remove(top);
-        continue;
-      }
-      const Graph::Candidate& c = graph.evictable()[index];
-      Line line = this->score_.Exact(graph, c);
-      if (tournament_.Holds(top, line, c.since)) return top;
-      tournament_.Set(top, line, c.since);
-    }
-    return kNone;
+    StorageId victim = Best(graph, clock, &large_);
+    return victim != kNone ? victim : Best(graph, clock, &small_);
   }
 
   void OnEvict(const Graph& graph, StorageId s) override {
     this->score_.OnEvict(graph, s);
-    tournament_.Remove(s);
+    Remove(s);
     NoteAffected(graph, s);
   }
   void OnRematerialize(const Graph& graph, StorageId s) override {
@@ -57,7 +44,7 @@ class HeapPolicy : public ScoredPolicy<Score> {
   }
   void OnForget(const Graph& graph, StorageId s) override {
     this->score_.OnForget(graph, s);
-    tournament_.Remove(s);
+    Remove(s);
   }
 
  private:
@@ -65,16 +52,41 @@ class HeapPolicy : public ScoredPolicy<Score> {
     this->score_.ForEachAffected(graph, s, [&](StorageId id) { Note(id); });
   }
   void Note(StorageId s) {
-    if (tournament_.Contains(s)) changed_.push_back(s);
+    if (large_.Contains(s) || small_.Contains(s)) changed_.push_back(s);
   }
   void Rekey(const Graph& graph, StorageId s) {
+    if (s >= graph.storage_capacity()) return;
     uint32_t index = graph.storage(s).evictable_index;
     if (index == kNone) return;
     const Graph::Candidate& c = graph.evictable()[index];
-    tournament_.Set(s, this->score_.Exact(graph, c), c.since);
+    bool large = c.bytes >= smallest_;
+    (large ? small_ : large_).Remove(s);
+    (large ? large_ : small_).Set(s, this->score_.Exact(graph, c), c.since);
+  }
+  void Remove(StorageId s) {
+    large_.Remove(s);
+    small_.Remove(s);
   }
 
-  Tournament tournament_;
+  StorageId Best(const Graph& graph, double clock, Tournament* tournament) {
+    uint32_t top;
+    while ((top = tournament->Top(clock)) != kNone) {
+      uint32_t index = graph.storage(top).evictable_index;
+      if (index == kNone) {
+        // Locked: it comes back to us when it is listed again. Or gone.
+        tournament->Remove(top);
+        continue;
+      }
+      const Graph::Candidate& c = graph.evictable()[index];
+      Line line = this->score_.Exact(graph, c);
+      if (tournament->Holds(top, line, c.since)) return top;
+      tournament->Set(top, line, c.since);
+    }
+    return kNone;
+  }
+
+  Tournament large_, small_;
+  double smallest_ = 0;
   std::vector<StorageId> changed_;
 };
 
