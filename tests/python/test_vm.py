@@ -13,7 +13,6 @@ from tvm import relay
 
 from tvm_dtr.compile import compile_step
 from tvm_dtr.errors import BudgetError, InputError, ThrashError, UsageError
-from tvm_dtr.replay import replay_of, unbudgeted_peak_bytes
 from tvm_dtr.training import Result, TensorSpec, TrainingStep
 from tvm_dtr.vm import VirtualMachine
 
@@ -117,7 +116,7 @@ def test_replay_predicts_the_peak(program, batch):
     vm = VirtualMachine(program)
     vm.step(**batch)
     # All tensors here are whole pages but the labels and the loss.
-    assert abs(vm.stats["peak_bytes"] - unbudgeted_peak_bytes(program.graph)) <= 2 * 16384
+    assert abs(vm.stats["peak_bytes"] - program.unbudgeted_peak_bytes) <= 2 * 16384
 
 
 def test_stats_have_the_result_fields(program, batch):
@@ -126,6 +125,7 @@ def test_stats_have_the_result_fields(program, batch):
     assert set(vm.stats) == {
         "budget_bytes",
         "peak_bytes",
+        "unbudgeted_peak_bytes",
         "pinned_bytes",
         "workspace_bytes",
         "step_seconds",
@@ -154,10 +154,10 @@ def test_refused_before_the_first_step_with_the_smallest_budget(program, batch, 
 
 
 def test_a_step_that_ran_out_can_go_on(program, batch, reference):
-    vm = VirtualMachine(program)
+    vm = VirtualMachine(program, thrash_limit=0)
     vm.step(**batch)
     before = {name: value.tobytes() for name, value in vm.parameters.items()}
-    enough = replay_of(program.graph).smallest_budget()
+    enough = program.replay.smallest_budget(thrash_limit=0)
     vm.set_budget(enough * 3 // 4)
     with pytest.raises(BudgetError) as caught:
         vm.step(**batch)
@@ -170,7 +170,7 @@ def test_a_step_that_ran_out_can_go_on(program, batch, reference):
 
 
 def test_thrashing_stops_and_leaves_the_parameters(program, batch, reference):
-    smallest = replay_of(program.graph).smallest_budget(thrash_limit=0) + 6 * 16384
+    smallest = program.replay.smallest_budget(thrash_limit=0) + 6 * 16384
     vm = VirtualMachine(program, memory_budget=smallest, thrash_limit=1e-9)
     with pytest.raises(ThrashError, match="thrash limit"):
         vm.step(**batch)
