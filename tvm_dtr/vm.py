@@ -184,12 +184,12 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         Raises:
             InputError: a name is unknown, or a value has another shape or type. Nothing is then
                 replaced.
-            BudgetError: the new values do not fit beside the old ones.
+            BudgetError: the new values do not fit beside the old ones. Nothing is then replaced.
         """
         arrays = check_state(self._training_program().state, values)
         copy_in = self.module["copy_in"]
-        for name, array in arrays.items():
-            self._state[name] = self._call(copy_in, tvm.nd.array(array))
+        copies = {n: self._call(copy_in, tvm.nd.array(array)) for n, array in arrays.items()}
+        self._state.update(copies)
 
     def _training_program(self) -> Any:
         if self._program is None:
