@@ -38,7 +38,7 @@ def check_budget(
         BudgetError: with ``needed_budget_bytes``, the smallest budget that works for this policy.
     """
     replay, graph = program.replay, program.graph
-    options = {"policy": policy, "seed": seed, "thrash_limit": thrash_limit}
+    options: dict[str, Any] = {"policy": policy, "seed": seed, "thrash_limit": thrash_limit}
     result = replay.run(budget=budget, **options)
     if result["result"] != "oom":
         return
