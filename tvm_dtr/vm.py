@@ -102,7 +102,6 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         self.module = tvm.get_global_func("tvm_dtr.vm")(executable.mod)
         for name in (
             "init",
-            "invoke_stateful",
             "get_output",
             "get_num_outputs",
             "get_input_index",
@@ -111,9 +110,14 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             "set_outputs",
         ):
             setattr(self, f"_{name}", self.module[name])
-        bare = self.module["invoke"]
-        self._invoke = lambda *args: self._call(bare, *args)
-        self._invoke_stateful = lambda *args: self._call(self.module["invoke_stateful"], *args)
+
+    # Methods, not attributes as in the base class: a cycle would keep the memory until the next
+    # garbage collection.
+    def _invoke(self, *args: Any) -> Any:
+        return self._call(self.module["invoke"], *args)
+
+    def _invoke_stateful(self, *args: Any) -> Any:
+        return self._call(self.module["invoke_stateful"], *args)
 
     # -- Training ----------------------------------------------------------------------------------
 
@@ -184,12 +188,12 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         Raises:
             InputError: a name is unknown, or a value has another shape or type. Nothing is then
                 replaced.
-            BudgetError: the new values do not fit beside the old ones.
+            BudgetError: the new values do not fit beside the old ones. Nothing is then replaced.
         """
         arrays = check_state(self._training_program().state, values)
         copy_in = self.module["copy_in"]
-        for name, array in arrays.items():
-            self._state[name] = self._call(copy_in, tvm.nd.array(array))
+        copies = {n: self._call(copy_in, tvm.nd.array(array)) for n, array in arrays.items()}
+        self._state.update(copies)
 
     def _training_program(self) -> Any:
         if self._program is None:
