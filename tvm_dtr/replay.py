@@ -26,7 +26,9 @@ def replay_of(graph: Any) -> _core.Replay:
     )
 
 
-def check_budget(program: Program, budget: int, policy: str, seed: int, thrash_limit: float) -> None:
+def check_budget(
+    program: Program, budget: int, policy: str, seed: int, thrash_limit: float
+) -> None:
     """Refuses a budget under which the step would run out of memory.
 
     Raises:
