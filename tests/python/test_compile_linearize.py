@@ -37,7 +37,8 @@ def check_lifetimes(graph: OpGraph) -> None:
         dead = {t for t in alive if not uses_left.get(t) and t not in graph.results}
         assert dead <= next_kills(graph, kind, index)
     assert alive == set(graph.results)
-    assert killed | alive == set(range(len(graph.tensors)))
+    made = {t for i in graph.instructions for t in graph.tensors_defined(i)}
+    assert killed | alive == made | set(graph.parameters)
 
 
 def next_kills(graph, kind, index):

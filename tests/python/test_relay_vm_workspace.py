@@ -54,9 +54,9 @@ def test_a_bound_too_small_is_an_error_that_names_kernel_bound_and_need(library)
     with pytest.raises(Exception, match=r"conv2d.* needs \d+ bytes of workspace, but 64 were"):
         vm.invoke("main", *inputs)
     vm.validate()
-    set_workspace(vm, 1 << 20)
+    set_workspace(vm, 1 << 16)
     np.testing.assert_array_equal(vm.invoke("main", *inputs).numpy(), expected)
-    assert vm.counters()["workspace_bytes"] == 1 << 20
+    assert vm.counters()["workspace_bytes"] == 1 << 16
 
 
 def test_measured_need_is_just_enough(library):

@@ -73,6 +73,7 @@ class _Linearizer:
             is_constant = isinstance(expr, relay.Constant)
             tensor = self._constant(expr) if is_constant else self.values[value]
             self.graph.results.append(tensor)
+        self.graph.instructions = depth_first(self.graph)
         self.graph.instructions = with_kills(self.graph)
 
     def _visit(self, expr: Any, local: dict[Any, list[int]]) -> list[int]:
@@ -143,6 +144,31 @@ def source_of(primitive: relay.Function) -> str:
     """The name that the front end gave to the last op of a fused function, or ""."""
     names = (span_name(e) for e in reversed(post_order(primitive.body)))
     return next((name for name in names if name), "")
+
+
+def depth_first(graph: OpGraph) -> list[Instruction]:
+    """The instructions in depth-first post-order of the results, in the results' order.
+
+    Segments come one after the other, so within one the backward pass would run to its end before
+    the first weight gradient; the order of the results says when each update should run.
+    """
+    maker = {t: i for i in graph.instructions for t in graph.tensors_defined(i)}
+    ordered: list[Instruction] = []
+    done: set[Instruction] = set()
+    for result in graph.results:
+        pending = [(maker[result], False)] if result in maker else []
+        while pending:
+            instruction, operands_done = pending.pop()
+            if instruction in done:
+                continue
+            if operands_done:
+                done.add(instruction)
+                ordered.append(instruction)
+                continue
+            pending.append((instruction, True))
+            operands = [maker[t] for t in graph.tensors_read(instruction) if t in maker]
+            pending += [(o, False) for o in reversed(operands) if o not in done]
+    return ordered
 
 
 def with_kills(graph: OpGraph) -> list[Instruction]:

@@ -24,7 +24,8 @@ from tvm import relay, te, tir
 from tvm.ir import TensorType
 
 from ..relay_graph import Expr
-from .registration import call_op, ints, register_op
+from .cpu import VectorUnit
+from .registration import call_op, flat, ints, register_op
 
 NAME = "dtr.conv2d_weight_gradient"
 SCRATCH_BYTES = 32768  # of one thread: what stays in a first-level cache
@@ -74,6 +75,7 @@ class _Plan:
     before: tuple[int, ...]
     dilation: tuple[int, ...]
     dtype: str
+    unit: VectorUnit
 
     @property
     def per_in(self) -> int:
@@ -89,7 +91,7 @@ class _Plan:
 
     @property
     def tile_k(self) -> int:
-        return _largest_divisor(self.per_out, 4)
+        return _largest_divisor(self.per_out, self.unit.accumulators // 4)
 
     @property
     def taps(self) -> int:
@@ -97,7 +99,10 @@ class _Plan:
 
     @property
     def lanes(self) -> int:
-        return 16 if self.out[1] > 8 else 8 if self.out[1] > 4 else 4
+        lanes = self.unit.lanes
+        while lanes > 4 and self.out[1] <= lanes // 2:
+            lanes //= 2
+        return lanes
 
     @property
     def vectors(self) -> int:
@@ -206,6 +211,7 @@ class _Kernel:
             x_row = (row * p.stride[0] + i * p.dilation[0]) * p.row_width + column
             y_row = block * p.block + row
             dy_row = ((n * p.filters + self.k0) * p.out[0] + y_row) * p.out[1]
+            x_row, dy_row = ib.let("x_row", x_row), ib.let("dy_row", dy_row)
             self._row(acc, rows, x_row, dy_row)
         for number, pair in enumerate(pairs):
             with self._lanes() as lane:
@@ -250,7 +256,9 @@ class _Kernel:
             self.dw[(k * p.per_in + c) * p.taps + tap] = total[0]
 
 
-def _compute(attrs: Any, inputs: Sequence[te.Tensor], out_type: TensorType) -> te.Tensor:
+def _compute(
+    attrs: Any, inputs: Sequence[te.Tensor], out_type: TensorType, unit: VectorUnit
+) -> list[te.Tensor]:
     dy_tensor, x_tensor = inputs
     batch, channels, *size = ints(x_tensor.shape)
     _, filters, *out = ints(dy_tensor.shape)
@@ -263,18 +271,19 @@ def _compute(attrs: Any, inputs: Sequence[te.Tensor], out_type: TensorType) -> t
         size=tuple(size),
         out=tuple(out),
         dtype=x_tensor.dtype,
+        unit=unit,
         **fields,
     )
     tasks = plan.groups * (plan.per_out // plan.tile_k) * (plan.per_in // plan.tile_c)
 
     def body(ins: Any, outs: Any) -> Any:
         ib = tir.ir_builder.create()
-        dy, x, dw = (ib.buffer_ptr(b) for b in (*ins, *outs))
+        dy, x, dw = (flat(ib, b) for b in (*ins, *outs))
         with ib.for_range(0, tasks, "task", kind="parallel") as task:
             _Kernel(plan, ib, dy, x, dw).task(task)
         return ib.get()
 
-    return te.extern(out_type.shape, list(inputs), body, name="weight_gradient", dtype=plan.dtype)
+    return [te.extern(out_type.shape, list(inputs), body, name="weight_gradient", dtype=plan.dtype)]
 
 
 def _type_of(attrs: Any, types: Sequence[TensorType]) -> TensorType:
