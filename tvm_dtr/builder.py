@@ -15,6 +15,7 @@ from .frontend import ImportedModel, import_model
 from .losses import Loss, make_loss
 from .optim import Optimizer, check_optimizer
 from .relay_graph import Expr, dtype_of, infer_function, post_order, stamp, tensor_type
+from .relay_ops import use_own_kernels
 from .training import Result, Shapes, TensorSpec, TrainingStep
 
 if TYPE_CHECKING:
@@ -150,6 +151,8 @@ class _StepBuilder:
         names = [spec.name for spec in self.inputs] + list(self.state)
         params = [self.variables[name] for name in names]
         function = infer_function(relay.Function(params, relay.Tuple(fields)))
+        fields = use_own_kernels(list(function.body.fields))
+        function = infer_function(relay.Function(function.params, relay.Tuple(fields)))
         state = [
             TensorSpec(n, *tensor_type(p))
             for n, p in zip(self.state, function.params[len(self.inputs) :], strict=True)

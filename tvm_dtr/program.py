@@ -84,4 +84,4 @@ def private_folder() -> Path:
 
 def load(path: str | os.PathLike[str]) -> Program:
     """Reads a program that ``Program.save`` wrote; see :meth:`Program.load`."""
-    return Program.load(path)
+    return Program.load(Path(path))

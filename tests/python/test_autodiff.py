@@ -144,7 +144,7 @@ def test_a_tensor_used_twice_sums_its_gradients():
 
 
 def test_deep_chains_need_no_recursion():
-    from tvm_dtr.build import make_training_step
+    from tvm_dtr.builder import make_training_step
 
     maker = ModelMaker()
     y = maker.weight("w", np.ones((2, 2)))

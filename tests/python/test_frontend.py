@@ -6,7 +6,7 @@ import pytest
 from onnx import helper
 from onnx_models import ModelMaker, compiled
 
-from tvm_dtr.build import make_training_step
+from tvm_dtr.builder import make_training_step
 from tvm_dtr.errors import ModelError
 from tvm_dtr.frontend import import_model
 

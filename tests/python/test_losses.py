@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx_models import ModelMaker, compiled, directional_difference
 
-from tvm_dtr.build import make_training_step
+from tvm_dtr.builder import make_training_step
 from tvm_dtr.errors import ModelError
 
 

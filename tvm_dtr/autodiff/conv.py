@@ -1,18 +1,18 @@
 """Gradients of convolutions (NCHW, OIHW).
 
-With y = conv(x, w): dx is a transposed convolution of dy, dw a convolution of x by dy in which
-batch and channels change places. Strides of the forward op become dilation of dy in both.
-Which of several equal formulas is taken was chosen by the speed of its CPU kernel.
+Both gradients of y = conv(x, w) are ops of our own (``relay_ops``): as convolutions of TVM's they
+would need transposed and spread copies of whole activations.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm import relay
 
 from ..errors import ModelError
 from ..relay_graph import Expr, shape_of, source_of
+from ..relay_ops import conv2d_input_gradient, conv2d_weight_gradient
 from .rules import Adjoint, gradient
 
 Pair = tuple[int, int]
@@ -79,115 +79,65 @@ def geometry(call: relay.Call) -> Geometry:
         before=(top, left),
         after=(bottom, right),
     )
-    assert max(g.before[i] - g.reach[i] for i in (0, 1)) <= 0, "padding beyond the kernel"
-    assert max(g.after[i] - g.reach[i] for i in (0, 1)) <= 0, "padding beyond the kernel"
     return g
-
-
-def mirrored_kernel(w: Expr, g: Geometry) -> Expr:
-    """The filter of the input gradient as a plain convolution: mirrored, in and out swapped."""
-    for axis in (2, 3):
-        if g.kernel[axis - 2] > 1:
-            w = relay.reverse(w, axis)
-    per_in, per_out = g.channels // g.groups, g.filters // g.groups
-    if g.groups == 1:
-        return relay.transpose(w, (1, 0, 2, 3))
-    if per_in == 1 and per_out == 1:
-        return w
-    w = relay.reshape(w, (g.groups, per_out, per_in, *g.kernel))
-    w = relay.transpose(w, (0, 2, 1, 3, 4))
-    return relay.reshape(w, (g.channels, per_out, *g.kernel))
-
-
-def _pointwise_input_gradient(dy: Expr, w: Expr, g: Geometry) -> Expr:
-    """1x1 kernels without padding: convolve first, then spread by the stride."""
-    dx = relay.nn.conv2d(
-        dy,
-        mirrored_kernel(w, g),
-        groups=g.groups,
-        channels=g.channels,
-        kernel_size=(1, 1),
-    )
-    if g.stride != (1, 1):
-        dx = relay.nn.dilate(dx, (1, 1, *g.stride))
-    if g.rest != (0, 0):
-        dx = relay.nn.pad(dx, ((0, 0), (0, 0), (0, g.rest[0]), (0, g.rest[1])))
-    return dx
-
-
-def _dilated_input_gradient(dy: Expr, w: Expr, g: Geometry) -> Expr:
-    """Any dilation: convolve the spread dy with the mirrored kernel."""
-    if g.stride != (1, 1):
-        dy = relay.nn.dilate(dy, (1, 1, *g.stride))
-    before = [g.reach[i] - g.before[i] for i in (0, 1)]
-    after = [g.reach[i] - g.after[i] + g.rest[i] for i in (0, 1)]
-    return relay.nn.conv2d(
-        dy,
-        mirrored_kernel(w, g),
-        padding=(*before, *after),
-        dilation=g.dilation,
-        groups=g.groups,
-        channels=g.channels,
-        kernel_size=g.kernel,
-    )
 
 
 def input_gradient(dy: Expr, w: Expr, g: Geometry) -> Expr:
     """dx of shape (batch, channels, *size)."""
-    if g.kernel == (1, 1) and g.before == g.after == (0, 0):
-        return _pointwise_input_gradient(dy, w, g)
-    if g.dilation != (1, 1):
-        return _dilated_input_gradient(dy, w, g)
-    return relay.nn.conv2d_transpose(
+    return conv2d_input_gradient(
         dy,
         w,
-        strides=g.stride,
-        padding=(*g.before, *g.after),
-        output_padding=g.rest,
+        size=g.size,
+        stride=g.stride,
+        before=g.before,
+        dilation=g.dilation,
         groups=g.groups,
-        channels=g.channels,
-        kernel_size=g.kernel,
     )
 
 
-def _pointwise_weight_gradient(x: Expr, dy: Expr, g: Geometry) -> Expr:
-    """1x1 kernels: one matrix product over batch and space."""
-    if g.stride != (1, 1):
-        x = relay.strided_slice(x, (0, 0, 0, 0), (g.batch, g.channels, *g.size), (1, 1, *g.stride))
-    rows = g.batch * g.out[0] * g.out[1]
-    a = relay.reshape(relay.transpose(dy, (1, 0, 2, 3)), (g.filters, rows))
-    b = relay.reshape(relay.transpose(x, (1, 0, 2, 3)), (g.channels, rows))
-    return relay.reshape(relay.nn.dense(a, b), (g.filters, g.channels, 1, 1))
+def _as_rows(x: Expr, dy: Expr, g: Geometry) -> tuple[Expr, Expr, Geometry]:
+    """A 1x1 convolution of stride 1 as one over a single long row: longer vectors, no copy."""
+    area = g.size[0] * g.size[1]
+    x = relay.reshape(x, (g.batch, g.channels, 1, area))
+    dy = relay.reshape(dy, (g.batch, g.filters, 1, area))
+    return x, dy, replace(g, size=(1, area), out=(1, area))
 
 
-def weight_gradient(x: Expr, dy: Expr, g: Geometry) -> Expr:
-    """dw of shape (filters, channels / groups, *kernel)."""
-    unpadded = g.before == g.after == (0, 0)
-    if g.kernel == (1, 1) and unpadded and g.groups == 1:
-        return _pointwise_weight_gradient(x, dy, g)
-    per_in = g.channels // g.groups
-    if g.groups == 1:
-        data = relay.transpose(x, (1, 0, 2, 3))
-    else:
-        # Input channel i of every group becomes row i of the batch; the groups stay groups.
-        data = relay.reshape(x, (g.batch, g.groups, per_in, *g.size))
-        data = relay.transpose(data, (2, 1, 0, 3, 4))
-        data = relay.reshape(data, (per_in, g.groups * g.batch, *g.size))
+def _swapped_weight_gradient(x: Expr, dy: Expr, g: Geometry) -> Expr:
+    """A convolution of x by dy with batch and channels swapped, for planes of a few elements.
+
+    Its operands are transposed copies, which are small there.
+    """
     dw = relay.nn.conv2d(
-        data,
+        relay.transpose(x, (1, 0, 2, 3)),
         relay.transpose(dy, (1, 0, 2, 3)),
         strides=g.dilation,
         padding=(*g.before, *g.after),
         dilation=g.stride,
-        groups=g.groups,
         channels=g.filters,
         kernel_size=g.out,
     )
     dw = relay.transpose(dw, (1, 0, 2, 3))
-    spare = tuple(g.rest[i] // g.dilation[i] for i in (0, 1))
-    if spare != (0, 0):
-        dw = relay.strided_slice(dw, (0, 0, 0, 0), (g.filters, per_in, *g.kernel))
+    if g.rest[0] >= g.dilation[0] or g.rest[1] >= g.dilation[1]:
+        dw = relay.strided_slice(dw, (0, 0, 0, 0), (g.filters, g.channels, *g.kernel))
     return dw
+
+
+def weight_gradient(x: Expr, dy: Expr, g: Geometry) -> Expr:
+    """dw of shape (filters, channels / groups, *kernel)."""
+    if g.kernel == (1, 1) and g.stride == (1, 1) and g.before == g.after == (0, 0):
+        x, dy, g = _as_rows(x, dy, g)
+    if g.out[1] <= 4 and g.groups == 1:
+        return _swapped_weight_gradient(x, dy, g)
+    return conv2d_weight_gradient(
+        dy,
+        x,
+        kernel=g.kernel,
+        stride=g.stride,
+        before=g.before,
+        dilation=g.dilation,
+        groups=g.groups,
+    )
 
 
 @gradient("nn.conv2d")

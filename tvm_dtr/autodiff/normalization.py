@@ -13,6 +13,7 @@ import numpy as np
 from tvm import relay
 
 from ..relay_graph import Expr, dtype_of, shape_of
+from ..relay_ops import batch_norm_gradient_sums, batch_statistics
 from .composite import composite
 from .rules import Adjoint, gradient
 from .scalars import scalar
@@ -31,14 +32,11 @@ def batch_norm(x: Expr, gamma: Expr, beta: Expr, epsilon: float) -> relay.Call:
     """
     shape, dtype = shape_of(x), dtype_of(x)
     rank = len(shape)
-    axes = [0, *range(2, rank)]
 
     def body(x: Expr, gamma: Expr, beta: Expr) -> Expr:
-        mean = relay.mean(x, axis=axes)
-        off = x - _per_channel(mean, rank)
-        variance = relay.mean(off * off, axis=axes)
+        statistics = batch_statistics(x)
+        mean, variance = relay.TupleGetItem(statistics, 0), relay.TupleGetItem(statistics, 1)
         inverse = relay.rsqrt(variance + scalar(epsilon, dtype))
-        # A second subtraction of its own: shared, it would be a tensor in memory.
         off = x - _per_channel(mean, rank)
         y = off * _per_channel(inverse * gamma, rank) + _per_channel(beta, rank)
         return relay.Tuple([y, mean, variance, inverse])
@@ -56,20 +54,19 @@ def _batch_norm(adjoint: Adjoint) -> list[Expr | None]:
     dtype, rank = dtype_of(x), len(shape)
     if dy is None or any(d is not None for d in adjoint.outputs[1:]):
         raise AssertionError("batch statistics are differentiated through y only")
-    axes = [0, *range(2, rank)]
     mean, inverse = relay.TupleGetItem(call, 1), relay.TupleGetItem(call, 3)
     per_element = scalar(1 / (math.prod(shape) // shape[1]), dtype)
 
-    def off() -> Expr:
-        return x - _per_channel(mean, rank)
-
-    dbeta = relay.sum(dy, axis=axes)
-    dgamma = relay.sum(dy * off(), axis=axes) * inverse
+    sums = batch_norm_gradient_sums(dy, x, mean)
+    dbeta = relay.TupleGetItem(sums, 0)
+    dgamma = relay.TupleGetItem(sums, 1) * inverse
     dx = None
     if adjoint.needs[0]:
         shift = _per_channel(dbeta * per_element, rank)
         slope = _per_channel(inverse * dgamma * per_element, rank)
-        dx = (dy - shift - off() * slope) * _per_channel(gamma * inverse, rank)
+        dx = (dy - shift - (x - _per_channel(mean, rank)) * slope) * _per_channel(
+            gamma * inverse, rank
+        )
     return [dx, dgamma, dbeta]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import tvm
 
+from tvm_dtr import relay_ops  # noqa: F401  registers the ops that kernels may call
 from tvm_dtr.compile.codegen import compile_primitive, reason_of
 
 

@@ -20,11 +20,6 @@ def conv(node: Node) -> Expr:
     _check_conv(node, shape_of(x), shape_of(w), groups)
     stride, dilation = spatial_attr(node, "strides", rank), spatial_attr(node, "dilations", rank)
     padding = window_padding(node, size, kernel, stride, dilation)
-    if any(p > dilation[i % rank] * (kernel[i % rank] - 1) for i, p in enumerate(padding)):
-        # Windows that see nothing but padding: padded apart, so that the gradient rules of the
-        # convolution itself need not cut.
-        pairs = [(0, 0), (0, 0), *zip(padding[:rank], padding[rank:], strict=True)]
-        x, padding = relay.nn.pad(x, pairs), [0] * 2 * rank
     if rank == 1:  # a 2-d convolution over one row
         x, w = relay.expand_dims(x, 2), relay.expand_dims(w, 2)
         kernel, stride, dilation = [1, *kernel], [1, *stride], [1, *dilation]

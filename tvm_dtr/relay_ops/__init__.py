@@ -1,5 +1,17 @@
 """Relay ops with kernels of our own; importing this package registers them."""
 
+from .batch_statistics import batch_norm_gradient_sums, batch_statistics
+from .conv_weight_gradient import conv2d_weight_gradient
+from .direct_conv import conv2d, conv2d_input_gradient
 from .max_pool_gradient import max_pool2d_gradient
+from .select import use_own_kernels
 
-__all__ = ["max_pool2d_gradient"]
+__all__ = [
+    "batch_norm_gradient_sums",
+    "batch_statistics",
+    "conv2d",
+    "conv2d_input_gradient",
+    "conv2d_weight_gradient",
+    "max_pool2d_gradient",
+    "use_own_kernels",
+]

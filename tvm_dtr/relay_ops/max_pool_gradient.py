@@ -15,7 +15,8 @@ from tvm import relay, te, tir
 from tvm.ir import TensorType
 
 from ..relay_graph import Expr
-from .registration import call_op, ints, register_op
+from .cpu import VectorUnit
+from .registration import call_op, flat, ints, register_op
 
 NAME = "dtr.max_pool2d_gradient"
 
@@ -77,16 +78,18 @@ def _add_window(ib: Any, w: _Window, x: Any, dx: Any, dy: Any, plane: Any, top: 
         dx[plane + where[0]] += dy
 
 
-def _compute(attrs: Any, inputs: Sequence[te.Tensor], out_type: TensorType) -> te.Tensor:
+def _compute(
+    attrs: Any, inputs: Sequence[te.Tensor], out_type: TensorType, unit: VectorUnit
+) -> list[te.Tensor]:
     dy_tensor, x_tensor = inputs
     batch, channels, height, width = ints(x_tensor.shape)
     out_height, out_width = ints(dy_tensor.shape)[2:]
-    fields = (ints(attrs[k]) for k in ("kernel", "stride", "before", "dilation"))
-    window = _Window(*fields, size=(height, width))
+    fields = {k: ints(attrs[k]) for k in ("kernel", "stride", "before", "dilation")}
+    window = _Window(**fields, size=(height, width))
 
     def body(ins: Any, outs: Any) -> Any:
         ib = tir.ir_builder.create()
-        dy, x, dx = (ib.buffer_ptr(b) for b in (*ins, *outs))
+        dy, x, dx = (flat(ib, b) for b in (*ins, *outs))
         with ib.for_range(0, batch * channels, "plane", kind="parallel") as p:
             plane = p * (height * width)
             with ib.for_range(0, height * width, "i") as i:
@@ -97,9 +100,11 @@ def _compute(attrs: Any, inputs: Sequence[te.Tensor], out_type: TensorType) -> t
                 _add_window(ib, window, x, dx, value, plane, top)
         return ib.get()
 
-    return te.extern(
-        x_tensor.shape, list(inputs), body, name="max_pool_gradient", dtype=x_tensor.dtype
-    )
+    return [
+        te.extern(
+            x_tensor.shape, list(inputs), body, name="max_pool_gradient", dtype=x_tensor.dtype
+        )
+    ]
 
 
 register_op(NAME, ["dy", "x"], lambda attrs, types: types[1], _compute)

@@ -6,21 +6,23 @@ must import this package first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
-from tvm import relay, te
-from tvm.ir import TensorType
+from tvm import relay, te, tir
+from tvm.ir import TensorType, Type
 from tvm.relay.op import op as op_registry
 from tvm.target import override_native_generic_func
 
 from ..relay_graph import Expr
+from .cpu import VectorUnit, vector_unit
 
-# (attrs, operands' tensor types) -> the result's tensor type
-TypeOf = Callable[[Any, Sequence[TensorType]], TensorType]
-# (attrs, operands, result type) -> the result
-Compute = Callable[[Any, Sequence[te.Tensor], TensorType], te.Tensor]
+# (attrs, operands' tensor types) -> the result's type
+TypeOf = Callable[[Any, Sequence[TensorType]], Type]
+# (attrs, operands, result type, vector unit) -> the results
+Compute = Callable[[Any, Sequence[te.Tensor], Any, VectorUnit], list[te.Tensor]]
 
 
 def register_op(name: str, operands: Sequence[str], type_of: TypeOf, compute: Compute) -> None:
@@ -33,7 +35,7 @@ def register_op(name: str, operands: Sequence[str], type_of: TypeOf, compute: Co
     op.set_support_level(10)
     op.set_attrs_type_key("DictAttrs")
 
-    def relation(args: Sequence[Any], attrs: Any) -> TensorType | None:
+    def relation(args: Sequence[Any], attrs: Any) -> Type | None:
         known = all(isinstance(arg, TensorType) for arg in args)
         return type_of(attrs, args) if known else None
 
@@ -47,7 +49,7 @@ def _strategy(name: str, compute: Compute) -> Any:
     def strategy(attrs: Any, inputs: Any, out_type: Any, target: Any) -> Any:
         choice = op_registry.OpStrategy()
         choice.add_implementation(
-            lambda attrs, inputs, out_type: [compute(attrs, inputs, out_type)],
+            lambda attrs, inputs, out_type: compute(attrs, inputs, out_type, vector_unit(target)),
             lambda attrs, outs, target: te.create_schedule([out.op for out in outs]),
             name=f"{name}.cpu",
         )
@@ -60,6 +62,13 @@ def call_op(name: str, operands: Sequence[Expr], **attributes: Any) -> relay.Cal
     """A call of a registered op; attributes are ints, floats, strings or lists of ints."""
     attrs = tvm.ir.make_node("DictAttrs", **attributes)
     return relay.Call(op_registry.get(name), list(operands), attrs)
+
+
+def flat(ib: Any, buffer: Any) -> Any:
+    """Access to a compact buffer by one index. (An IR builder's own pointers divide such an index
+    into one per axis, which simplification does not always undo.)"""
+    size = math.prod(ints(buffer.shape))
+    return ib.buffer_ptr(tir.decl_buffer((size,), buffer.dtype, buffer.name, data=buffer.data))
 
 
 def ints(values: Sequence[Any]) -> tuple[int, ...]:

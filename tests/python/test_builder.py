@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx_models import ModelMaker, compiled
 
-from tvm_dtr.build import make_training_step
+from tvm_dtr.builder import make_training_step
 from tvm_dtr.errors import ModelError, UsageError
 from tvm_dtr.optim import SGD
 
