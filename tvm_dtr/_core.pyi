@@ -27,6 +27,7 @@ class Replay:
         seed: int = 0,
         thrash_limit: float = 10.0,
         memory: bool = False,
+        events: bool = False,
         exact_bytes: bool = False,
     ) -> dict: ...
     def lower_bound(self) -> int: ...

@@ -5,6 +5,7 @@ import os
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -224,8 +225,18 @@ def test_between_steps_only_the_state_is_held(program, batch):
         assert (counters["live_ops"], counters["live_outputs"]) == (0, LAYERS)
         held.add((counters["live_tensors"], counters["active_bytes"]))
     assert len(held) == 1
-    del vm
-    gc.collect()
+
+
+def test_memory_goes_with_the_vm(program, batch):
+    vm = VirtualMachine(program)
+    vm.step(**batch)
+    gone = weakref.ref(vm)
+    gc.disable()
+    try:
+        del vm
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_percent_needs_a_program(program):

@@ -3,8 +3,9 @@
 The frontend wraps formulas whose best gradient is not the chain rule of their parts (batch
 normalization, softmax cross entropy) into a call of a function with a name. The gradient rule of
 that name sees the call, its operands and all its results, so that what the body computed on the
-way (a mean, a log-sum-exp) is shared rather than recomputed. After differentiation the bodies are
-spliced in place, where kernel fusion sees plain ops.
+way (a mean, a log-sum-exp) is shared rather than recomputed. A composite without a rule is
+differentiated part by part from its operands alone: elementwise formulas (gelu, elu) keep nothing
+else. After differentiation the bodies are spliced in place, where kernel fusion sees plain ops.
 """
 
 from __future__ import annotations

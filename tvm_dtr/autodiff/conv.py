@@ -12,7 +12,7 @@ from tvm import relay
 
 from ..errors import ModelError
 from ..relay_graph import Expr, shape_of, source_of
-from ..relay_ops import conv2d_input_gradient, conv2d_weight_gradient
+from ..relay_ops import conv2d, conv2d_input_gradient, conv2d_weight_gradient
 from .rules import Adjoint, gradient
 
 Pair = tuple[int, int]
@@ -146,4 +146,19 @@ def _conv2d(adjoint: Adjoint) -> list[Expr | None]:
     g = geometry(adjoint.call)
     dx = input_gradient(dy, w, g) if adjoint.needs[0] else None
     dw = weight_gradient(x, dy, g) if adjoint.needs[1] else None
+    return [dx, dw]
+
+
+@gradient("dtr.conv2d_input_gradient")
+def _conv2d_input_gradient(adjoint: Adjoint) -> list[Expr | None]:
+    """A transposed convolution y of x: both gradients see y's adjoint as a convolution's input."""
+    (x, w), dy, attrs = adjoint.call.args, adjoint.output, adjoint.call.attrs
+    stride, before = _pair(attrs["stride"]), _pair(attrs["before"])
+    dilation, groups = _pair(attrs["dilation"]), int(attrs["groups"])
+    dx = dw = None
+    if adjoint.needs[0]:
+        dx = conv2d(dy, w, shape_of(x)[2:], stride, before, dilation, groups)
+    if adjoint.needs[1]:
+        kernel = shape_of(w)[2:]
+        dw = conv2d_weight_gradient(x, dy, kernel, stride, before, dilation, groups)
     return [dx, dw]

@@ -16,7 +16,7 @@ from ..relay_graph import Expr, dtype_of, shape_of
 from ..relay_ops import batch_norm_gradient_sums, batch_statistics
 from .composite import composite
 from .rules import Adjoint, gradient
-from .scalars import scalar
+from .scalars import scalar, sum_to_shape
 
 
 def _per_channel(expr: Expr, rank: int) -> Expr:
@@ -67,6 +67,49 @@ def _batch_norm(adjoint: Adjoint) -> list[Expr | None]:
         dx = (dy - shift - (x - _per_channel(mean, rank)) * slope) * _per_channel(
             gamma * inverse, rank
         )
+    return [dx, dgamma, dbeta]
+
+
+def normalize(x: Expr, gamma: Expr, beta: Expr, axes: list[int], epsilon: float) -> relay.Call:
+    """Normalization over ``axes`` within each example: layer, instance and group normalization.
+
+    ``gamma`` and ``beta`` broadcast to the shape of ``x``. A tuple: y, the mean and
+    1 / sqrt(variance + epsilon), both with the axes kept as ones.
+    """
+    dtype = dtype_of(x)
+
+    def body(x: Expr, gamma: Expr, beta: Expr) -> Expr:
+        mean = relay.mean(x, axis=axes, keepdims=True)
+        off = x - mean
+        variance = relay.mean(off * off, axis=axes, keepdims=True)
+        inverse = relay.rsqrt(variance + scalar(epsilon, dtype))
+        # A second subtraction of its own: shared, it would be a tensor in memory.
+        return relay.Tuple([(x - mean) * inverse * gamma + beta, mean, inverse])
+
+    return composite("normalize", [x, gamma, beta], body, axes=axes)
+
+
+@gradient("normalize")
+def _normalize(adjoint: Adjoint) -> list[Expr | None]:
+    # With h = (x - mean) s and g = dy gamma: dx = s (g - mean(g) - h mean(g h))
+    call, dy = adjoint.call, adjoint.outputs[0]
+    x, gamma, beta = call.args
+    axes = [int(a) for a in call.op.attrs["axes"]]
+    mean, inverse = relay.TupleGetItem(call, 1), relay.TupleGetItem(call, 2)
+    assert dy is not None
+
+    def normal() -> Expr:
+        return (x - mean) * inverse
+
+    dx = dgamma = dbeta = None
+    if adjoint.needs[0]:
+        share = relay.mean(dy * gamma, axis=axes, keepdims=True)
+        slope = relay.mean(dy * gamma * normal(), axis=axes, keepdims=True)
+        dx = inverse * (dy * gamma - share - normal() * slope)
+    if adjoint.needs[1]:
+        dgamma = sum_to_shape(dy * normal(), shape_of(x), shape_of(gamma))
+    if adjoint.needs[2]:
+        dbeta = sum_to_shape(dy, shape_of(x), shape_of(beta))
     return [dx, dgamma, dbeta]
 
 

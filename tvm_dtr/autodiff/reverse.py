@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from tvm import relay
 
 from ..errors import ModelError
-from ..relay_graph import Expr, dtype_of, post_order, source_of, stamp
+from ..relay_graph import (
+    Expr,
+    dtype_of,
+    infer_local,
+    post_order,
+    source_of,
+    stamp,
+    substitute,
+    tensor_type,
+)
 from .composite import composite_name
 from .rules import CONSTANT_OPS, GRADIENTS, Adjoint, Rule
 
@@ -37,6 +46,8 @@ def _mark_needed(order: Sequence[Expr], wrt: set[Expr]) -> set[Expr]:
 
 def _rule(call: relay.Call) -> Rule:
     name = op_name(call)
+    if name not in GRADIENTS and composite_name(call) is not None:
+        return _recomputed
     if name not in GRADIENTS:
         where = source_of(call) or "a node of the model"
         raise ModelError(
@@ -44,6 +55,22 @@ def _rule(call: relay.Call) -> Rule:
             "the parameters before it cannot be trained"
         )
     return GRADIENTS[name]
+
+
+def _recomputed(adjoint: Adjoint) -> list[Expr | None]:
+    """Gradient of a composite without a rule: by those of its parts, computed again from the
+    operands. So nothing but the operands is kept for the backward pass; for elementwise bodies
+    the recomputation happens inside of the fused backward kernel."""
+    function, dy = adjoint.call.op, adjoint.output
+    shape, dtype = tensor_type(adjoint.call)
+    seed = infer_local(relay.var("seed", shape=shape, dtype=dtype))
+    wanted = [p for p, need in zip(function.params, adjoint.needs, strict=True) if need]
+    grads = dict(zip(wanted, gradients(function.body, seed, wanted), strict=True))
+    binding = {seed: dy, **dict(zip(function.params, adjoint.call.args, strict=True))}
+    made = [g for g in grads.values() if g is not None]
+    bound = dict(zip(made, substitute(made, binding), strict=True))
+    found = [grads.get(p) for p in function.params]
+    return [None if g is None else bound[g] for g in found]
 
 
 class _Sweep:

@@ -5,7 +5,7 @@ file per family of ops, and builds Relay in graph form. Initializers become para
 statistics become state, shapes are static, and normalization computes with batch statistics.
 """
 
-from . import elementwise, nn, pooling, shape
+from . import activations, elementwise, nn, pooling, shape
 from .importer import ImportedModel, import_model
 from .load import load_model
 from .registry import CONVERTERS
@@ -13,6 +13,7 @@ from .registry import CONVERTERS
 __all__ = [
     "CONVERTERS",
     "ImportedModel",
+    "activations",
     "elementwise",
     "import_model",
     "load_model",

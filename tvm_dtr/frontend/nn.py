@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from tvm import relay
 
-from ..autodiff.normalization import batch_norm
+from ..autodiff.normalization import batch_norm, normalize
+from ..autodiff.scalars import broadcast_shape, scalar
 from ..relay_graph import Expr, dtype_of, shape_of
+from ..relay_ops import conv2d_input_gradient
 from .node import Node
 from .registry import converter
-from .windows import spatial_attr, window_padding
+from .windows import spatial_attr, transposed_window, window_padding
 
 
 @converter("Conv")
@@ -97,15 +101,109 @@ def gemm(node: Node) -> Expr:
 
 @converter("MatMul")
 def matmul(node: Node) -> Expr:
+    """NumPy's rules: vectors, matrices, and stacks of matrices that broadcast."""
     a, b = node.weight(0), node.weight(1)
     shape_a, shape_b = shape_of(a), shape_of(b)
-    if len(shape_b) == 2 and len(shape_a) >= 2:
-        if shape_a[-1] != shape_b[0]:
-            raise node.error(f"operands {shape_a} and {shape_b} do not multiply")
-        rows = relay.reshape(a, (-1, shape_a[-1])) if len(shape_a) > 2 else a
-        y = relay.nn.dense(rows, relay.transpose(b))
-        return relay.reshape(y, (*shape_a[:-1], shape_b[1])) if len(shape_a) > 2 else y
-    raise node.error(f"operands {shape_a} and {shape_b} are not supported")
+    if not shape_a or not shape_b or shape_a[-1] != shape_b[max(len(shape_b) - 2, 0)]:
+        raise node.error(f"operands {shape_a} and {shape_b} do not multiply")
+    rows = () if len(shape_a) == 1 else shape_a[-2:-1]
+    columns = () if len(shape_b) == 1 else shape_b[-1:]
+    if len(shape_b) <= 2:
+        y = relay.nn.dense(relay.reshape(a, (-1, shape_a[-1])), _turned(node, b))
+        return relay.reshape(y, (*shape_a[:-1], *columns))
+    if len(shape_a) == 1:
+        a = relay.reshape(a, (1, shape_a[0]))
+    batch = broadcast_shape(shape_a[:-2], shape_b[:-2])
+    count = math.prod(batch)
+    a = node.typed(a)
+    full_a, full_b = (*batch, *shape_of(a)[-2:]), (*batch, *shape_b[-2:])
+    a = a if shape_of(a) == full_a else relay.broadcast_to(a, full_a)
+    b_turned = node.typed(_turned(node, b))
+    full_b = (*batch, *shape_of(b_turned)[-2:])
+    b_turned = b_turned if shape_of(b_turned) == full_b else relay.broadcast_to(b_turned, full_b)
+    y = relay.nn.batch_matmul(
+        relay.reshape(a, (count, *full_a[-2:])),
+        relay.reshape(b_turned, (count, *full_b[-2:])),
+        transpose_b=True,
+    )
+    return relay.reshape(y, (*batch, *rows, *columns))
+
+
+def _turned(node: Node, b: Expr) -> Expr:
+    """``b`` with its last two axes exchanged; undoes an exchange rather than doing a second."""
+    shape = shape_of(b)
+    if len(shape) == 1:
+        return relay.reshape(b, (1, shape[0]))
+    swap = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
+    is_transpose = isinstance(b, relay.Call) and b.op.name == "transpose"
+    if is_transpose and b.attrs.axes is not None and [int(i) for i in b.attrs.axes] == swap:
+        node.used.append(b.args[0])
+        return b.args[0]
+    return relay.transpose(b, swap)
+
+
+@converter("ConvTranspose")
+def conv_transpose(node: Node) -> Expr:
+    """The input gradient of a convolution, as an op of its own."""
+    x, w = node.tensor(0), node.weight(1)
+    size, kernel = shape_of(x)[2:], list(shape_of(w)[2:])
+    rank, groups = len(size), node.attr("group", 1)
+    if rank not in (1, 2) or len(kernel) != rank:
+        raise node.error(f"input {shape_of(x)}; 1-d and 2-d convolutions are supported")
+    if shape_of(w)[0] != shape_of(x)[1] or shape_of(w)[0] % groups:
+        raise node.error(f"weight {shape_of(w)} does not fit input {shape_of(x)}")
+    stride, dilation = spatial_attr(node, "strides", rank), spatial_attr(node, "dilations", rank)
+    out, before = transposed_window(node, size, kernel, stride, dilation)
+    if rank == 1:
+        x, w = relay.expand_dims(x, 2), relay.expand_dims(w, 2)
+        out, before = [1, *out], [0, *before]
+        stride, dilation = [1, *stride], [1, *dilation]
+    y = conv2d_input_gradient(
+        x, w, size=out, stride=stride, before=before, dilation=dilation, groups=groups
+    )
+    if rank == 1:
+        y = relay.squeeze(y, [2])
+    return relay.nn.bias_add(y, node.weight(2)) if node.has(2) else y
+
+
+@converter("LayerNormalization")
+def layer_normalization(node: Node) -> list[Expr | None]:
+    x, gamma = node.tensor(0), node.weight(1)
+    shape = shape_of(x)
+    axis = node.attr("axis", -1) % len(shape)
+    zero = relay.broadcast_to(scalar(0, dtype_of(x)), shape[axis:])
+    beta = node.weight(2) if node.has(2) else node.typed(zero)
+    norm = normalize(
+        x, gamma, beta, axes=list(range(axis, len(shape))), epsilon=node.attr("epsilon", 1e-5)
+    )
+    return [relay.TupleGetItem(norm, i) for i in range(3)]
+
+
+@converter("InstanceNormalization")
+def instance_normalization(node: Node) -> Expr:
+    x = node.tensor(0)
+    shape = shape_of(x)
+    per_channel = (shape[1], *[1] * (len(shape) - 2))
+    gamma, beta = (node.typed(relay.reshape(node.weight(i), per_channel)) for i in (1, 2))
+    axes = list(range(2, len(shape)))
+    norm = normalize(x, gamma, beta, axes=axes, epsilon=node.attr("epsilon", 1e-5))
+    return relay.TupleGetItem(norm, 0)
+
+
+@converter("GroupNormalization")
+def group_normalization(node: Node) -> Expr:
+    x = node.tensor(0)
+    shape = shape_of(x)
+    groups, channels = node.attr("num_groups"), shape[1]
+    split = (shape[0], groups, channels // groups, *shape[2:])
+    # Before operator set 21, scale and bias have one element per group.
+    per = (groups, channels // groups if node.shape(1) == (channels,) else 1)
+    affine = (*per, *[1] * (len(shape) - 2))
+    gamma, beta = (node.typed(relay.reshape(node.weight(i), affine)) for i in (1, 2))
+    rows = node.typed(relay.reshape(x, split))
+    axes = list(range(2, len(split)))
+    norm = normalize(rows, gamma, beta, axes=axes, epsilon=node.attr("epsilon", 1e-5))
+    return relay.reshape(relay.TupleGetItem(norm, 0), shape)
 
 
 @converter("Dropout")

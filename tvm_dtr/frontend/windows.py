@@ -31,3 +31,30 @@ def window_padding(
         before.append(small if mode == "SAME_UPPER" else large)
         after.append(large if mode == "SAME_UPPER" else small)
     return before + after
+
+
+def transposed_window(
+    node: Node, size: tuple[int, ...], kernel: list[int], stride: list[int], dilation: list[int]
+) -> tuple[list[int], list[int]]:
+    """Result sizes and paddings before each axis of ConvTranspose."""
+    rank = len(size)
+    extra = [int(p) for p in node.attr("output_padding", [0] * rank)]
+    wanted = node.attr("output_shape")
+    mode = node.attr("auto_pad", "NOTSET")
+    full = [
+        (n - 1) * s + d * (k - 1) + 1 + e
+        for n, k, s, d, e in zip(size, kernel, stride, dilation, extra, strict=True)
+    ]
+    if wanted is None and mode in ("NOTSET", "", "VALID"):
+        pads = node.attr("pads", [0] * 2 * rank)
+        out = [f - pads[i] - pads[i + rank] for i, f in enumerate(full)]
+        return out, [int(p) for p in pads[:rank]]
+    if wanted is not None:
+        out = [int(n) for n in wanted][-rank:]
+    else:
+        out = [n * s for n, s in zip(size, stride, strict=True)]
+    before = []
+    for f, n in zip(full, out, strict=True):
+        total = max(f - n, 0)
+        before.append(total // 2 if mode != "SAME_LOWER" else total - total // 2)
+    return out, before

@@ -55,7 +55,7 @@ Terms = Callable[[Any], tuple[Any, ...]]
 def _channel_sums(ib: Any, p: _Layout, channel: Any, terms: Terms, count: int) -> list[Any]:
     """Emit the sums of ``count`` terms over one channel; returns one-element buffers."""
     acc = [
-        [ib.allocate(p.dtype, p.lanes, "acc", scope="local") for _ in range(UNROLL)]
+        [ib.allocate(p.dtype, p.lanes, "acc", scope="global") for _ in range(UNROLL)]
         for _ in range(count)
     ]
     for registers in acc:
@@ -84,7 +84,7 @@ def _channel_sums(ib: Any, p: _Layout, channel: Any, terms: Terms, count: int) -
 
 
 def _total(ib: Any, p: _Layout, registers: list[Any]) -> Any:
-    total = ib.allocate(p.dtype, 1, "total", scope="local")
+    total = ib.allocate(p.dtype, 1, "total", scope="global")
     total[0] = tir.const(0, p.dtype)
     for register in registers:
         with ib.for_range(0, p.lanes, "lane") as lane:
@@ -115,7 +115,7 @@ def _statistics(
     def channel_body(ib: Any, channel: Any, sources: Any, results: Any) -> None:
         (x,), (mean, variance) = sources, results
         (total,) = _channel_sums(ib, p, channel, lambda i: (x[i],), 1)
-        center = ib.allocate(p.dtype, 1, "center", scope="local")
+        center = ib.allocate(p.dtype, 1, "center", scope="global")
         center[0] = total[0] * share
         mean[channel] = center[0]
 
@@ -137,7 +137,7 @@ def _gradient_sums(
 
     def channel_body(ib: Any, channel: Any, sources: Any, results: Any) -> None:
         dy, x, mean = sources
-        center = ib.allocate(p.dtype, 1, "center", scope="local")
+        center = ib.allocate(p.dtype, 1, "center", scope="global")
         center[0] = mean[channel]
         totals = _channel_sums(ib, p, channel, lambda i: (dy[i], dy[i] * (x[i] - center[0])), 2)
         for result, total in zip(results, totals, strict=True):

@@ -199,7 +199,7 @@ class _Kernel:
         """One tap of the filter: sums over a block of rows into the tile's registers."""
         p, ib = self.p, self.ib
         pairs = [(k, c) for k in range(p.tile_k) for c in range(p.tile_c)]
-        acc = {pair: ib.allocate(p.dtype, p.lanes, "acc", scope="local") for pair in pairs}
+        acc = {pair: ib.allocate(p.dtype, p.lanes, "acc", scope="global") for pair in pairs}
         tap = i * p.kernel[1] + j
         offset = tap * len(pairs) * p.lanes
         for number, pair in enumerate(pairs):
@@ -247,7 +247,7 @@ class _Kernel:
     def _store(self, tile: int) -> None:
         """Sum each register over its lanes."""
         p, ib = self.p, self.ib
-        total = ib.allocate(p.dtype, 1, "total", scope="local")
+        total = ib.allocate(p.dtype, 1, "total", scope="global")
         with ib.for_range(0, p.taps, "tap") as tap, ib.for_range(0, tile, "t") as t:
             total[0] = tir.const(0, p.dtype)
             with ib.for_range(0, p.lanes, "lane") as lane:

@@ -276,7 +276,7 @@ class _Kernel:
         """A tile of channels at some vectors of positions."""
         p, ib = self.p, self.ib
         pairs = [(k, v) for k in range(p.tile) for v in range(p.vectors)]
-        acc = {pair: ib.allocate(p.dtype, p.lanes, "acc", scope="local") for pair in pairs}
+        acc = {pair: ib.allocate(p.dtype, p.lanes, "acc", scope="global") for pair in pairs}
         for pair in pairs:
             with self._lanes() as lane:
                 acc[pair][lane] = tir.const(0, p.dtype)

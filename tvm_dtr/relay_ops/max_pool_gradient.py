@@ -59,8 +59,8 @@ class _Window:
 def _add_window(ib: Any, w: _Window, x: Any, dx: Any, dy: Any, plane: Any, top: Any) -> None:
     """Find the first maximum of the window at ``top`` = (row, column) and add ``dy`` there."""
     height, width = w.size
-    best = ib.allocate(x.dtype, 1, "best", scope="local")
-    where = ib.allocate("int32", 1, "where", scope="local")
+    best = ib.allocate(x.dtype, 1, "best", scope="global")
+    where = ib.allocate("int32", 1, "where", scope="global")
     best[0] = tir.min_value(x.dtype)
     where[0] = tir.const(-1, "int32")
     with (

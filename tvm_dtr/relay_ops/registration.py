@@ -6,8 +6,11 @@ must import this package first.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import tvm
@@ -60,8 +63,18 @@ def _strategy(name: str, compute: Compute) -> Any:
 
 def call_op(name: str, operands: Sequence[Expr], **attributes: Any) -> relay.Call:
     """A call of a registered op; attributes are ints, floats, strings or lists of ints."""
-    attrs = tvm.ir.make_node("DictAttrs", **attributes)
+    attrs = tvm.ir.make_node("DictAttrs", **attributes, revision=_revision())
     return relay.Call(op_registry.get(name), list(operands), attrs)
+
+
+@functools.cache
+def _revision() -> str:
+    """Identifies the code of the kernels: part of every call, so that a kernel that was compiled
+    and cached by an older version is never taken for this one's."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def flat(ib: Any, buffer: Any) -> Any:
