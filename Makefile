@@ -9,6 +9,8 @@ DEMO_BUDGET ?= 40%
 PYTEST_ARGS ?=
 
 BIN := $(VENV)/bin
+# Run from outside the source folder, so that the installed package is the one imported.
+STUBGEN = cd $(VENV) && bin/python -m nanobind.stubgen -q -m tvm_dtr._core
 CORE_BUILD := build/core-test
 SOURCES := pyproject.toml CMakeLists.txt README.md \
   $(shell find cmake src models tvm_dtr -name __pycache__ -prune -o -type f ! -name '*.so' -print)
@@ -59,17 +61,25 @@ demo: install
 	$(BIN)/tvm-dtr run demo/$(DEMO_MODEL).tdtr --memory-budget $(DEMO_BUDGET) \
 	  --steps $(DEMO_STEPS) --json demo/result.json --plot demo/memory.png --plot demo/memory.svg
 
-# `pytest`, not `python -m pytest`: the installed package is tested, not the source folder.
+# From outside the source folder, so that the tests and the processes they start import the
+# installed package.
 test: install
-	$(BIN)/pytest $(PYTEST_ARGS)
+	cd $(VENV) && bin/pytest -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) \
+	  $(CURDIR)/tests/python $(PYTEST_ARGS)
 
+# The committed type stub of _core must be what the installed _core says.
 lint: $(VENV)/.tools
+	$(STUBGEN) -o $(abspath $(VENV))/_core.pyi
+	$(BIN)/ruff format --quiet $(VENV)/_core.pyi
+	diff -u tvm_dtr/_core.pyi $(VENV)/_core.pyi || { \
+	  echo "error: tvm_dtr/_core.pyi is not what src/bindings says: run 'make format'" >&2; exit 1; }
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CPP)
 
 format: $(VENV)/.tools
+	$(STUBGEN) -o $(abspath tvm_dtr/_core.pyi)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $(CPP)

@@ -174,7 +174,7 @@ def machine() -> str:
         if line.startswith("model name"):
             model = line.split(":", 1)[1].strip()
             break
-    cores = len(os.sched_getaffinity(0))
+    cores = os.cpu_count()  # not the affinity, which TVM narrows
     return f"{model}, {cores} cores, {platform.system()}, Python {platform.python_version()}"
 
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _core
+from .budget import format_bytes
 from .errors import BudgetError
 
 if TYPE_CHECKING:
     from .program import Program
 
+# From step to step small state tensors come to share slabs with what has been freed since, which a
+# replay of one step does not see: at most a slab of 16 KiB for each of the arena's six classes.
+_SLAB_MARGIN_BYTES = 6 * 16384
+_TOLERANCE_BYTES = 65536  # of the smallest budget that an error names
+_NO_LIMIT = 1000.0  # a replay that recomputes more than this is as good as endless
+_WORTH_CHANGING = 0.005  # of slowdown, to leave the default policy
+# In the order in which they are tried: the default, the exact neighbourhood, then the rest.
+AUTO_POLICIES = ("dtr-eq", "dtr", "msps", "dtr-local", "lru", "size")
 _CODES = {"op": 0, "view": 1, "kill": 2, "const": 3}
 
 
@@ -26,28 +37,89 @@ def replay_of(graph: Any) -> _core.Replay:
     )
 
 
-def check_budget(
+@dataclass(frozen=True)
+class Choice:
+    """A policy and what its replay under the budget gave, by ``run()`` of ``_core.Replay``.
+
+    ``tried`` holds the slowdown of every policy tried, None where it ran out of memory, thrashed
+    or could not beat the best one before it.
+    """
+
+    policy: str
+    prediction: dict[str, Any]
+    tried: dict[str, float | None]
+
+    def reason(self) -> str:
+        """Why this policy, in one line."""
+        slowdown = self.prediction["slowdown"]
+        others = [
+            f"{name} {value:.3f}" if value is not None else f"{name} worse"
+            for name, value in self.tried.items()
+            if name != self.policy
+        ]
+        why = f"{self.policy}: predicted slowdown {slowdown:.3f}"
+        return f"{why} ({', '.join(others)})" if others else why
+
+
+def choose_policy(
     program: Program, budget: int, policy: str, seed: int, thrash_limit: float
-) -> None:
-    """Refuses a budget under which the step would run out of memory.
+) -> Choice:
+    """The policy to run a program with: ``policy`` itself or, for ``auto``, the best by replay.
+
+    ``auto`` keeps dtr-eq unless another policy's predicted slowdown is lower by more than 0.005.
 
     Raises:
-        BudgetError: with ``needed_budget_bytes``, the smallest budget that works for this policy.
+        BudgetError: no step can run under the budget; ``needed_budget_bytes`` is the smallest
+            budget that works.
     """
-    replay, graph = program.replay, program.graph
-    options = {"policy": policy, "seed": seed, "thrash_limit": thrash_limit}
-    result = replay.run(budget=budget, **options)
-    if result["result"] != "oom":
-        return
-    smallest = replay.smallest_budget(**options)
-    failed = result["failed_op"]
+    names = AUTO_POLICIES if policy == "auto" else (policy,)
+    tried: dict[str, float | None] = {}
+    best: Choice | None = None
+    worst: dict[str, Any] = {}
+    for name in names:
+        limit = thrash_limit if thrash_limit > 0 else _NO_LIMIT
+        if best is not None:  # no need to follow one that is already worse
+            limit = min(limit, best.prediction["slowdown"] - 1)
+        result = program.replay.run(budget=budget, policy=name, seed=seed, thrash_limit=limit)
+        worst = worst or result
+        tried[name] = result["slowdown"] if result["result"] == "ok" else None
+        bar = math.inf if best is None else best.prediction["slowdown"] - _WORTH_CHANGING
+        if result["result"] == "ok" and result["slowdown"] < bar:
+            best = Choice(name, result, tried)
+    if best is None:
+        _refuse(program, budget, names, seed, thrash_limit, worst)
+    return best
+
+
+def _refuse(
+    program: Program,
+    budget: int,
+    names: tuple[str, ...],
+    seed: int,
+    thrash_limit: float,
+    failure: dict[str, Any],
+) -> NoReturn:
+    graph = program.graph
+    tolerance = max(_TOLERANCE_BYTES, program.unbudgeted_peak_bytes // 512)
+    options: dict[str, Any] = {"seed": seed, "tolerance": tolerance}
+    options["thrash_limit"] = thrash_limit if thrash_limit > 0 else _NO_LIMIT
+    smallest = _SLAB_MARGIN_BYTES + min(
+        program.replay.smallest_budget(policy=name, **options) for name in names
+    )
+    failed = failure["failed_op"]
     kernel = graph.kernels[graph.ops[failed].kernel].name if failed >= 0 else None
+    if failure["result"] == "thrash":
+        where = "recomputation would never end"
+    elif kernel is None:
+        where = "parameters and inputs alone do not fit"
+    else:
+        where = f"it runs out at {kernel}"
     raise BudgetError(
-        f"the memory budget of {budget} bytes is too small for this program"
-        + (f" (it runs out at {kernel})" if kernel else "")
-        + f": the smallest budget that works with {policy} is {smallest} bytes",
+        f"the memory budget of {format_bytes(budget)} ({budget} bytes) is too small for this "
+        f"program ({where}): the smallest budget that works is {format_bytes(smallest)} "
+        f"({smallest} bytes)",
         op=kernel,
         budget_bytes=budget,
-        short_bytes=smallest - budget,
+        short_bytes=max(smallest - budget, 0),
         needed_budget_bytes=smallest,
     )

@@ -14,7 +14,7 @@ from . import _core
 from .budget import Budget, format_bytes, parse_budget
 from .errors import BudgetError, ThrashError, UsageError
 from .plugin import load_plugin
-from .replay import check_budget
+from .replay import Choice, choose_policy
 from .step_inputs import check_inputs, check_state
 
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
@@ -56,7 +56,9 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         memory_budget: bytes, ``"512MiB"``, ``"40%"`` of the program's unbudgeted peak, or ``None``
             for no budget. Everything the VM holds counts: parameters, inputs, constants,
             activations, gradients, outputs and the kernels' workspace.
-        policy: what to evict first: ``dtr-eq``, ``dtr-local``, ``lru``, ``size``, ``random`` ...
+        policy: what to evict first: ``dtr-eq``, ``dtr``, ``dtr-local``, ``lru``, ``size``,
+            ``msps``, ``random``; or ``auto``, the one that a replay of the program under the
+            budget finds best (dtr-eq for a bare executable).
         seed: of the policies that draw lots.
         thrash_limit: stop when recomputation has cost more than this multiple of the step's own
             work; 0 never stops.
@@ -72,7 +74,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         program: Any,
         device: Any = None,
         memory_budget: int | str | Budget | None = None,
-        policy: str = "dtr-eq",
+        policy: str = "auto",
         seed: int = 0,
         thrash_limit: float = 10.0,
     ) -> None:
@@ -84,9 +86,13 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         self._attach(executable)
         budget = self._resolve(parse_budget(memory_budget))
         _check_policy(policy)
+        #: Why the policy was chosen; None where nothing was predicted.
+        self.policy_choice: Choice | None = None
         if budget is not None and self._program is not None:
-            check_budget(self._program, budget, policy, seed, thrash_limit)
-        self.module["configure"](_code(budget), policy, seed, float(thrash_limit))
+            self.policy_choice = choose_policy(self._program, budget, policy, seed, thrash_limit)
+            policy = self.policy_choice.policy
+        self.policy = "dtr-eq" if policy == "auto" else policy
+        self.module["configure"](_code(budget), self.policy, seed, float(thrash_limit))
         self._setup_device([tvm.cpu()] if device is None else device, None)
         self._state: dict[str, Any] = {}
         self._steps = 0
@@ -102,7 +108,6 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         self.module = tvm.get_global_func("tvm_dtr.vm")(executable.mod)
         for name in (
             "init",
-            "invoke_stateful",
             "get_output",
             "get_num_outputs",
             "get_input_index",
@@ -111,9 +116,14 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             "set_outputs",
         ):
             setattr(self, f"_{name}", self.module[name])
-        bare = self.module["invoke"]
-        self._invoke = lambda *args: self._call(bare, *args)
-        self._invoke_stateful = lambda *args: self._call(self.module["invoke_stateful"], *args)
+
+    # Methods, not attributes as in the base class: a cycle would keep the memory until the next
+    # garbage collection.
+    def _invoke(self, *args: Any) -> Any:
+        return self._call(self.module["invoke"], *args)
+
+    def _invoke_stateful(self, *args: Any) -> Any:
+        return self._call(self.module["invoke_stateful"], *args)
 
     # -- Training ----------------------------------------------------------------------------------
 
@@ -184,12 +194,12 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         Raises:
             InputError: a name is unknown, or a value has another shape or type. Nothing is then
                 replaced.
-            BudgetError: the new values do not fit beside the old ones.
+            BudgetError: the new values do not fit beside the old ones. Nothing is then replaced.
         """
         arrays = check_state(self._training_program().state, values)
         copy_in = self.module["copy_in"]
-        for name, array in arrays.items():
-            self._state[name] = self._call(copy_in, tvm.nd.array(array))
+        copies = {n: self._call(copy_in, tvm.nd.array(array)) for n, array in arrays.items()}
+        self._state.update(copies)
 
     def _training_program(self) -> Any:
         if self._program is None:
@@ -330,9 +340,9 @@ def _code(budget: int | None) -> int:
 
 
 def _check_policy(policy: str) -> None:
-    if policy not in _core.policies():
+    if policy not in ("auto", *_core.policies()):
         raise UsageError(
-            f"unknown policy '{policy}': choose one of {', '.join(sorted(_core.policies()))}"
+            f"unknown policy '{policy}': choose one of auto, {', '.join(sorted(_core.policies()))}"
         )
 
 

@@ -18,6 +18,7 @@ struct Block {
   void* data = nullptr;
   uint64_t bytes = 0;            // rounded size, what the block costs
   uint32_t slab = ~uint32_t{0};  // the arena's own
+  uint32_t shift = 0;            // data's place in the block: bytes - shift can be used
   explicit operator bool() const { return data != nullptr; }
 };
 

@@ -11,7 +11,8 @@ namespace dtr {
 namespace {
 
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
-constexpr uint64_t kFreeCache = uint64_t{64} << 20;  // always allowed under the budget
+constexpr uint64_t kReservation = uint64_t{64} << 30;  // addresses, not memory
+constexpr uint64_t kFreeCache = uint64_t{64} << 20;    // always allowed under the budget
 
 int SizeClass(uint64_t bytes) {
   int size_class = 0;
@@ -24,17 +25,14 @@ int SizeClass(uint64_t bytes) {
 PageArena::PageArena(uint64_t capacity, bool backed) : capacity_(capacity), backed_(backed) {}
 
 PageArena::~PageArena() {
-  for (const auto& [bytes, blocks] : cache_) {
-    for (void* data : blocks) Unmap(data, bytes);
-  }
-  for (const Slab& slab : slabs_) {
-    if (slab.data) Unmap(slab.data, kSlab);
-  }
+  if (!backed_) return;
+  for (const auto& [start, bytes] : reservations_) munmap(reinterpret_cast<void*>(start), bytes);
 }
 
 uint64_t PageArena::RoundedSize(uint64_t bytes) const {
   if (bytes <= kLargestSmall) return kSmallest << SizeClass(bytes);
-  if (bytes > kUnlimited - kPage) return kUnlimited;
+  if (bytes > kUnlimited - 2 * kPage) return kUnlimited;
+  if (bytes >= kShifted) bytes += kPage - kSmallest;
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
@@ -46,13 +44,20 @@ uint64_t PageArena::BytesToAllocate(uint64_t bytes) const {
 Block PageArena::Allocate(uint64_t bytes) {
   if (bytes <= kLargestSmall) return AllocateSmall(SizeClass(bytes));
   uint64_t rounded = RoundedSize(bytes);
-  void* data = TakePages(rounded);
-  return data ? Block{data, rounded} : Block{};
+  uintptr_t start = TakePages(rounded);
+  if (!start) return {};
+  uint32_t shift = 0;
+  if (bytes >= kShifted) {
+    // 13 and 64 have no common divisor: all 64 places of a page come in turn.
+    next_shift_ = (next_shift_ + 13 * kSmallest) % kPage;
+    shift = next_shift_;
+  }
+  return {reinterpret_cast<void*>(start + shift), rounded, kNotListed, shift};
 }
 
 void PageArena::Free(const Block& block) {
   if (block.slab != kNotListed) return FreeSmall(block);
-  GivePages(block.data, block.bytes);
+  GivePages(reinterpret_cast<uintptr_t>(block.data) - block.shift, block.bytes);
 }
 
 bool PageArena::Charge(uint64_t bytes) {
@@ -82,7 +87,7 @@ uint64_t PageArena::SetCapacity(uint64_t capacity, bool* fits) {
 
 Block PageArena::AllocateSmall(int size_class) {
   if (partial_[size_class].empty()) {
-    auto* data = static_cast<char*>(TakePages(kSlab));
+    auto* data = reinterpret_cast<char*>(TakePages(kSlab));
     if (!data) return {};
     uint32_t id = free_slabs_.empty() ? static_cast<uint32_t>(slabs_.size()) : free_slabs_.back();
     if (free_slabs_.empty()) {
@@ -114,7 +119,7 @@ void PageArena::FreeSmall(const Block& block) {
   if (slab.partial_index == kNotListed) ListSlab(block.slab);
   if (slab.free.size() < kSlab / block.bytes) return;
   UnlistSlab(block.slab);
-  GivePages(slab.data, kSlab);
+  GivePages(reinterpret_cast<uintptr_t>(slab.data), kSlab);
   slab.data = nullptr;
   free_slabs_.push_back(block.slab);
 }
@@ -136,31 +141,20 @@ void PageArena::UnlistSlab(uint32_t id) {
 
 // -- Pages ----------------------------------------------------------------------------------------
 
-void* PageArena::TakePages(uint64_t bytes) {
-  void* data = nullptr;
-  if (auto exact = cache_.find(bytes); exact != cache_.end()) {
-    data = TakeCached(exact);
-  } else {
-    if (!MakeRoom(bytes)) return nullptr;
-    data = Map(bytes);
-    if (!data) return nullptr;
+uintptr_t PageArena::TakePages(uint64_t bytes) {
+  uintptr_t start = 0;
+  if (!cached_.Take(bytes, &start)) {
+    if (!MakeRoom(bytes)) return 0;
+    start = Map(bytes);
+    if (!start) return 0;
   }
   Activate(bytes);
-  return data;
+  return start;
 }
 
-void PageArena::GivePages(void* data, uint64_t bytes) {
+void PageArena::GivePages(uintptr_t start, uint64_t bytes) {
   active_ -= bytes;
-  cached_ += bytes;
-  cache_[bytes].push_back(data);
-}
-
-void* PageArena::TakeCached(std::map<uint64_t, std::vector<void*>>::iterator entry) {
-  void* data = entry->second.back();
-  entry->second.pop_back();
-  cached_ -= entry->first;
-  if (entry->second.empty()) cache_.erase(entry);
-  return data;
+  cached_.Add(start, bytes);
 }
 
 bool PageArena::MakeRoom(uint64_t bytes) {
@@ -168,13 +162,11 @@ bool PageArena::MakeRoom(uint64_t bytes) {
   // Without a budget the cache is bounded all the same, for programs of ever changing sizes.
   uint64_t limit = std::min(capacity_, peak_active_ + peak_active_ / 4 + kFreeCache);
   uint64_t spare = limit > active_ + bytes ? limit - active_ - bytes : 0;
-  while (cached_ > spare) {
-    // The smallest block that is enough, else the largest: few calls, little given up.
-    uint64_t excess = cached_ - spare;
-    auto victim = cache_.lower_bound(excess);
-    if (victim == cache_.end()) --victim;
-    uint64_t size = victim->first;
-    Unmap(TakeCached(victim), size);
+  while (cached_.bytes() > spare) {
+    // Whole pages, for what external memory leaves is any number of bytes.
+    uint64_t excess = (cached_.bytes() - spare + kPage - 1) / kPage * kPage;
+    auto [start, taken] = cached_.TakeUpTo(excess);
+    Unmap(start, taken);
   }
   return true;
 }
@@ -185,19 +177,47 @@ void PageArena::Activate(uint64_t bytes) {
   peak_mapped_ = std::max(peak_mapped_, mapped());
 }
 
-void* PageArena::Map(uint64_t bytes) {
-  if (!backed_) {
-    next_address_ += bytes;
-    return reinterpret_cast<void*>(next_address_ - bytes);
+uintptr_t PageArena::Map(uint64_t bytes) {
+  uintptr_t start = 0;
+  if (!vacant_.Take(bytes, &start)) {
+    if (!Reserve(bytes) || !vacant_.Take(bytes, &start)) return 0;
   }
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) return nullptr;
+  if (!backed_) return start;
+  void* data = mmap(reinterpret_cast<void*>(start), bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  if (data == MAP_FAILED) {
+    vacant_.Add(start, bytes);
+    return 0;
+  }
   if (bytes >= kHugePage) madvise(data, bytes, MADV_HUGEPAGE);  // advice: failure is harmless
-  return data;
+  return start;
 }
 
-void PageArena::Unmap(void* data, uint64_t bytes) {
-  if (backed_) munmap(data, bytes);
+// The addresses stay reserved, without memory.
+void PageArena::Unmap(uintptr_t start, uint64_t bytes) {
+  vacant_.Add(start, bytes);
+  if (!backed_) return;
+  mmap(reinterpret_cast<void*>(start), bytes, PROT_NONE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+}
+
+bool PageArena::Reserve(uint64_t bytes) {
+  uint64_t size = std::max(kReservation, bytes + 2 * kPage);
+  uintptr_t start = (reservations_.size() + 1) << 44;
+  if (backed_) {
+    void* data = MAP_FAILED;
+    // Less where the process may not have as many addresses.
+    for (;; size = std::max(size / 2, bytes + 2 * kPage)) {
+      data = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (data != MAP_FAILED || size == bytes + 2 * kPage) break;
+    }
+    if (data == MAP_FAILED) return false;
+    start = reinterpret_cast<uintptr_t>(data);
+  }
+  reservations_.emplace_back(start, size);
+  // A page between reservations keeps their runs apart.
+  vacant_.Add(start + kPage, size - kPage);
+  return true;
 }
 
 }  // namespace dtr

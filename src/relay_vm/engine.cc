@@ -131,11 +131,11 @@ TensorHandle Engine::FromCaller(const NDArray& array, Origin origin) {
   ICHECK(tvm::runtime::IsContiguous(*array.operator->()))
       << "InputError: an input array is not contiguous";
   char* data = static_cast<char*>(array->data) + array->byte_offset;
-  if (FindOutput(data, handle->bytes(), handle.get(), origin)) return handle;
   if (reinterpret_cast<uintptr_t>(data) % kAlignment != 0) {
     CopyIn(array, handle.get(), origin);
     return handle;
   }
+  if (FindOutput(data, handle->bytes(), handle.get(), origin)) return handle;
   handle->host = data;
   handle->source = array;
   handle->shape = array->shape;
@@ -168,6 +168,7 @@ bool Engine::FindOutput(const void* data, uint64_t bytes, TensorHandleObj* handl
 void Engine::CopyIn(const NDArray& array, TensorHandleObj* handle, Origin origin) {
   handle->tensor = runtime_.AddConstant(handle->bytes());
   executor_.Describe(handle->tensor, *handle, origin);
+  copies_++;
   array.CopyToBytes(runtime_.Data(handle->tensor), handle->bytes());
 }
 

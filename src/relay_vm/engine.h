@@ -60,6 +60,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // aligned, else on a copy in the arena.
   TensorHandle FromCaller(const tvm::runtime::NDArray& array, Origin origin);
 
+  // Arrays copied in so far: a copy does not follow what the caller writes into the original.
+  uint64_t copies() const { return copies_; }
   // A copy of the array in the arena, the caller's to keep.
   tvm::runtime::NDArray CopyToArena(const tvm::runtime::NDArray& array);
 
@@ -85,6 +87,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool FindOutput(const void* data, uint64_t bytes, TensorHandleObj* handle, Origin origin);
   void CopyIn(const tvm::runtime::NDArray& array, TensorHandleObj* handle, Origin origin);
 
+  uint64_t copies_ = 0;
   std::recursive_mutex mutex_;
   int uses_ = 0;
   std::mutex waiting_mutex_;

@@ -19,6 +19,9 @@ ObjectRef DtrVirtualMachine::InvokeFunction(const std::string& name) {
       << "Input has not been set for function " << name;
   DropInvocation();
   return_register_ = ObjectRef();
+  for (InputHandle& input : input_handles_[name]) {
+    if (input.is_copy) input = InputHandle();
+  }
   engine_->Settle();
   hooks_.Refresh();
   engine_->runtime().BeginInvocation(invocation_cost_ns_);
@@ -66,21 +69,23 @@ ObjectRef DtrVirtualMachine::Continue() {
 }
 
 // The inputs' handles are kept as long as the arrays are set: they stay charged, and the next
-// invocation finds them.
+// invocation finds them. Those that had to be copied are copied anew each time.
 void DtrVirtualMachine::GatherInputs() {
   if (invocation_.started) return;
   const VMFunction& function = *invocation_.function;
-  std::vector<ObjectRef>& handles = input_handles_[invocation_.name];
+  std::vector<InputHandle>& handles = input_handles_[invocation_.name];
   handles.resize(function.params.size());
   for (size_t i = 0; i < handles.size(); ++i) {
-    if (handles[i].defined()) continue;
-    const ObjectRef& value = (*invocation_.inputs)[i];
-    ICHECK(value.defined()) << "Input " << function.params[i] << " of function " << invocation_.name
+    if (handles[i].value.defined()) continue;
+    const ObjectRef& given = (*invocation_.inputs)[i];
+    ICHECK(given.defined()) << "Input " << function.params[i] << " of function " << invocation_.name
                             << " has not been set";
-    handles[i] = FromCaller(value, {Origin::kInput, static_cast<uint32_t>(i)});
+    const uint64_t copies = engine_->copies();
+    handles[i].value = FromCaller(given, {Origin::kInput, static_cast<uint32_t>(i)});
+    handles[i].is_copy = engine_->copies() != copies;
   }
   PushFrame(function, 0);
-  for (size_t i = 0; i < handles.size(); ++i) Register(static_cast<RegName>(i)) = handles[i];
+  for (size_t i = 0; i < handles.size(); ++i) Register(static_cast<RegName>(i)) = handles[i].value;
   invocation_.started = true;
 }
 

@@ -235,7 +235,7 @@ void DtrVirtualMachine::BeforeStockFunction(const std::string& name, TVMArgs arg
                       ? args[1].operator int64_t()
                       : GetFunction("get_input_index", nullptr)(args[1], args[0]);
   if (index >= 0 && static_cast<size_t>(index) < handles->second.size()) {
-    handles->second[static_cast<size_t>(index)] = ObjectRef();
+    handles->second[static_cast<size_t>(index)] = InputHandle();
   }
 }
 

@@ -77,6 +77,11 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
     bool running = false;
   };
 
+  struct InputHandle {
+    ObjectRef value;
+    bool is_copy = false;
+  };
+
   // module_functions.cc
   void BeforeStockFunction(const std::string& name, TVMArgs args);
 
@@ -151,7 +156,7 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   Invocation invocation_;
   ObjectRef result_;  // of the outermost frame, not yet the caller's
   std::vector<TensorHandle> constants_;
-  std::unordered_map<std::string, std::vector<ObjectRef>> input_handles_;
+  std::unordered_map<std::string, std::vector<InputHandle>> input_handles_;
   std::string last_error_ = "{}";
   uint64_t instructions_ = 0, invocations_ = 0;
   double invocation_cost_ns_ = 0;

@@ -57,7 +57,7 @@ int HookedLaunch(FTVMParallelLambda lambda, void* data, int tasks) {
 thread_local WorkspaceStack* WorkspaceStack::current = nullptr;
 
 WorkspaceStack::WorkspaceStack(const Block& block)
-    : base_(static_cast<char*>(block.data)), size_(block.data ? block.bytes : 0) {}
+    : base_(static_cast<char*>(block.data)), size_(block.bytes - block.shift) {}
 
 WorkspaceStack::WorkspaceStack(WorkspaceStack* launcher, int task, int tasks)
     : launcher_(launcher),
@@ -91,8 +91,14 @@ void* WorkspaceStack::Allocate(int device_type, int device_id, uint64_t bytes, i
 }
 
 int WorkspaceStack::Free(int device_type, int device_id, void* data) {
-  // A free out of order waits for the end of the op: nothing is handed out twice.
-  if (depth_ > 0 && entries_[depth_ - 1].data == data) top_ -= entries_[--depth_].bytes;
+  // Kernels free in the order of allocation as often as in reverse: what is freed below the top
+  // goes with the last one above it.
+  for (int i = depth_ - 1; i >= 0; --i) {
+    if (entries_[i].data != data) continue;
+    entries_[i].data = nullptr;
+    break;
+  }
+  while (depth_ > 0 && !entries_[depth_ - 1].data) top_ -= entries_[--depth_].bytes;
   return measuring_ ? TVMBackendFreeWorkspace(device_type, device_id, data) : 0;
 }
 

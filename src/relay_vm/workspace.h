@@ -20,7 +20,7 @@
 
 namespace dtr::relay_vm {
 
-// A thread's stack of workspace allocations; storage scopes nest, so frees come in LIFO order.
+// A thread's stack of workspace allocations.
 class WorkspaceStack {
  public:
   // Of an op: the block reserved for it.
@@ -45,7 +45,9 @@ class WorkspaceStack {
     void* data;
     uint64_t bytes;
   };
-  static constexpr int kMaxDepth = 64;
+  // Unrolled kernels hold a buffer for each accumulator: dozens at a time. On the stack, untouched
+  // until used.
+  static constexpr int kMaxDepth = 1024;
 
   void RaiseTo(std::atomic<uint64_t>* value, uint64_t bytes);
   uint64_t OpBytes(uint64_t top) const {

@@ -1,5 +1,7 @@
 #include <cstring>
 #include <random>
+#include <set>
+#include <vector>
 
 #include "check.h"
 #include "core/page_arena.h"
@@ -14,6 +16,10 @@ TEST(RoundsToClassesAndPages) {
   EXPECT_EQ(arena.RoundedSize(2048), 2048u);
   EXPECT_EQ(arena.RoundedSize(2049), 4096u);
   EXPECT_EQ(arena.RoundedSize(4097), 8192u);
+  EXPECT_EQ(arena.RoundedSize(131071), 131072u);
+  EXPECT_EQ(arena.RoundedSize(131072), 131072u + 4096u);  // room for the shift
+  EXPECT_EQ(arena.RoundedSize(131072 + 64), 131072u + 4096u);
+  EXPECT_EQ(arena.RoundedSize(131072 + 65), 131072u + 8192u);
   EXPECT_EQ(arena.RoundedSize(dtr::kUnlimited), dtr::kUnlimited);
 }
 
@@ -32,6 +38,55 @@ TEST(CapacityIsExact) {
   EXPECT(static_cast<bool>(c));
   EXPECT_EQ(arena.mapped(), 3 * 4096u);
   arena.Free(c);
+}
+
+TEST(FreedPagesServeOtherSizes) {
+  PageArena arena(8 * 4096);
+  Block a = arena.Allocate(3 * 4096), b = arena.Allocate(5 * 4096);
+  auto* first = static_cast<char*>(a.data);
+  std::memset(a.data, 1, a.bytes);
+  std::memset(b.data, 2, b.bytes);
+  arena.Free(a);
+  arena.Free(b);
+  EXPECT_EQ(arena.mapped(), 8 * 4096u);
+  Block whole = arena.Allocate(8 * 4096);  // joined: the same memory, contents and all
+  EXPECT(whole.data == first);
+  EXPECT(first[0] == 1 && first[3 * 4096] == 2);
+  arena.Free(whole);
+  Block c = arena.Allocate(2 * 4096), d = arena.Allocate(6 * 4096);  // split
+  EXPECT(c.data == first && static_cast<char*>(d.data) == first + 2 * 4096);
+  arena.Free(c);
+  arena.Free(d);
+}
+
+TEST(NoRunLongEnoughIsNoObstacle) {
+  PageArena arena(8 * 4096);
+  std::vector<Block> pages;
+  for (int i = 0; i < 8; ++i) pages.push_back(arena.Allocate(4096));
+  for (int i = 0; i < 8; i += 2) arena.Free(pages[i]);
+  Block scattered = arena.Allocate(4 * 4096);  // four pages that are nowhere side by side
+  EXPECT(static_cast<bool>(scattered));
+  EXPECT_EQ(arena.mapped(), 8 * 4096u);
+  std::memset(scattered.data, 1, scattered.bytes);
+  arena.Free(scattered);
+  for (int i = 1; i < 8; i += 2) arena.Free(pages[i]);
+  EXPECT_EQ(arena.active(), 0u);
+}
+
+TEST(LargeBlocksStartAllOverAPage) {
+  PageArena arena(dtr::kUnlimited);
+  std::set<uintptr_t> places;
+  std::vector<Block> blocks;
+  for (int i = 0; i < 64; ++i) {
+    blocks.push_back(arena.Allocate(PageArena::kShifted));
+    auto place = reinterpret_cast<uintptr_t>(blocks.back().data) % 4096;
+    EXPECT_EQ(place % 64, 0u);
+    EXPECT(place + PageArena::kShifted <= blocks.back().bytes);
+    places.insert(place);
+  }
+  EXPECT_EQ(places.size(), 64u);
+  for (const Block& b : blocks) arena.Free(b);
+  EXPECT_EQ(arena.active(), 0u);
 }
 
 TEST(ExternalMemoryCounts) {

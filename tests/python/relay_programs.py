@@ -137,6 +137,55 @@ def loop(trips: int = 7) -> Program:
     return module, [np.array(trips, "int32"), randn(4, 4)]
 
 
+def loop_gradient(trips: int = 5, size: int = 8) -> Program:
+    """Reverse mode through a loop with a trip count known at run time: each turn returns its value
+    and a closure that maps the gradient of the value to those of its operands."""
+    module = tvm.IRModule()
+    matrix = relay.TensorType((size, size), FLOAT)
+    pair = relay.TupleType([matrix, matrix])
+    pullback = relay.FuncType([matrix], pair)
+    turn = relay.GlobalVar("turn")
+    i, x, w = (
+        relay.Var("i", relay.TensorType((), "int32")),
+        relay.Var("x", matrix),
+        relay.Var("w", matrix),
+    )
+    build = relay.ScopeBuilder()
+    with build.if_scope(relay.greater(i, relay.const(0))):
+        y = build.let("y", relay.tanh(relay.nn.dense(x, w)))
+        rest = build.let("rest", turn(i - relay.const(1), y, w))
+        later = build.let("later", relay.TupleGetItem(rest, 1))
+        build.ret(relay.Tuple([relay.TupleGetItem(rest, 0), _pull_back(matrix, later, x, y, w)]))
+    with build.else_scope():
+        gradient = relay.Var("g", matrix)
+        zeros = relay.zeros((size, size), FLOAT)
+        last = relay.Function([gradient], relay.Tuple([gradient, zeros]), pair)
+        build.ret(relay.Tuple([x, last]))
+    module[turn] = relay.Function([i, x, w], build.get(), relay.TupleType([matrix, pullback]))
+    n, x0, w0 = (relay.Var(v.name_hint + "0", v.type_annotation) for v in (i, x, w))
+    outcome = relay.Var("outcome")
+    gradients = relay.TupleGetItem(outcome, 1)(relay.ones((size, size), FLOAT))
+    body = relay.Let(
+        outcome, turn(n, x0, w0), relay.Tuple([relay.TupleGetItem(outcome, 0), gradients])
+    )
+    module["main"] = relay.Function([n, x0, w0], body)
+    return module, [np.array(trips, "int32"), randn(size, size), randn(size, size) / 4]
+
+
+def _pull_back(
+    matrix: relay.TensorType, later: relay.Expr, x: relay.Expr, y: relay.Expr, w: relay.Expr
+) -> relay.Function:
+    gradient = relay.Var("g", matrix)
+    build = relay.ScopeBuilder()
+    behind = build.let("behind", later(gradient))
+    one = relay.const(1.0)
+    slope = build.let("slope", relay.TupleGetItem(behind, 0) * (one - y * y))
+    to_x = relay.nn.dense(slope, relay.transpose(w))
+    to_w = relay.nn.dense(relay.transpose(slope), relay.transpose(x))
+    build.ret(relay.Tuple([to_x, to_w + relay.TupleGetItem(behind, 1)]))
+    return relay.Function([gradient], build.get(), relay.TupleType([matrix, matrix]))
+
+
 def lists(length: int = 6) -> Program:
     """Builds a list, maps over it and returns it."""
     module = tvm.IRModule()
@@ -220,6 +269,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
         tuple_input,
         closures,
         loop,
+        loop_gradient,
         lists,
         trees,
         dynamic,
@@ -245,3 +295,30 @@ def residual_chain(depth: int, size: int) -> Program:
     for f in reversed(forward[1:-1]):
         back = relay.annotation.stop_fusion(back * f)
     return tvm.IRModule.from_expr(relay.Function([x], back)), [randn(size)]
+
+
+def random_program(seed: int, calls: int = 40) -> Program:
+    """A DAG of ops on tensors of 8 KiB that fusion leaves apart: old values are read again, some
+    through views, some ops have several outputs, some results are returned twice."""
+    rng = np.random.default_rng(seed)
+    x = relay.var("x", shape=(2048,), dtype=FLOAT)
+    values: list[relay.Expr] = [x]
+
+    def pick() -> relay.Expr:
+        return values[rng.integers(0, len(values))]
+
+    for _ in range(calls):
+        kind = rng.integers(0, 6)
+        if kind == 0:
+            parts = relay.annotation.stop_fusion(relay.sin(pick()))
+            halves = relay.split(parts, 2, axis=0)
+            values.append(relay.concatenate([halves[1], halves[0]], axis=0))
+        elif kind == 1:
+            square = relay.nn.softmax(relay.reshape(pick(), (32, 64)))
+            values.append(relay.reshape(relay.annotation.stop_fusion(square), (2048,)))
+        else:
+            op = (relay.tanh, relay.sin, relay.negative, relay.nn.relu)[rng.integers(0, 4)]
+            values.append(relay.annotation.stop_fusion(op(pick() + pick() * relay.const(0.5))))
+    results = [values[-1], *(values[i] for i in rng.integers(0, len(values), 3))]
+    body = relay.Tuple([*results, results[1]])
+    return tvm.IRModule.from_expr(relay.Function([x], body)), [randn(2048)]

@@ -1,21 +1,33 @@
-"""The command line as a process: exit status, one-line errors, broken output."""
+"""The command line: exit status, one-line errors, broken output."""
 
 import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pytest
+
+from tvm_dtr.cli import main
 
 COMMAND = [sys.executable, "-m", "tvm_dtr.cli"]
 
 
+@dataclass
+class Outcome:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
 @pytest.fixture
-def cli(tmp_path):
-    def call(*arguments, **options):
-        return subprocess.run(
-            [*COMMAND, *arguments], cwd=tmp_path, text=True, capture_output=True, **options
-        )
+def cli(tmp_path, monkeypatch, capsys):
+    """Runs the command line in this process, from an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        status = main(list(arguments))
+        return Outcome(status, *capsys.readouterr())
 
     return call
 
@@ -144,6 +156,15 @@ def test_closed_standard_output_is_no_failure(tmp_path):
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert (tmp_path / "m.json").exists()
+
+
+@pytest.mark.parametrize("redirection", ["| cat", "> out.txt; cat out.txt"])
+def test_json_may_go_to_standard_output(tmp_path, redirection):
+    line = f'"$@" --json /dev/stdout {redirection}'
+    command = ["sh", "-c", line, "sh", *COMMAND, "models", "make", "mlp", "-o", "m.onnx"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert result.stderr == ""
+    assert '"model": "mlp"' in result.stdout
 
 
 def test_debug_shows_the_traceback_before_the_line(cli):

@@ -127,10 +127,9 @@ def test_a_small_budget_tells_what_is_needed(folder, capsys):
     row = run_rows(folder, "1MiB", "--no-baseline", status=1)[-1]
     assert row["result"] == "oom"
     assert row["needed_budget_bytes"] == 2**20 + row["short_bytes"]
-    first, *table = capsys.readouterr().err.splitlines()
-    assert first.startswith("tvm-dtr: error: the memory budget")
-    assert str(row["needed_budget_bytes"]) in first or "MiB" in first
-    assert any("layer3.0.conv2.weight" in line and "pinned" in line for line in table)
+    error = capsys.readouterr().err
+    assert error.startswith("tvm-dtr: error: the memory budget")
+    assert f"{row['needed_budget_bytes']} bytes" in error
     assert run_rows(folder, row["needed_budget_bytes"], "--no-baseline")[0]["result"] == "ok"
 
 

@@ -125,3 +125,34 @@ def test_other_devices_are_refused():
     vm = VirtualMachine(compile_module(module), device=[tvm.cpu()])
     with pytest.raises(Exception, match="Unable to find a physical device"):
         vm.module["init"](2, 0, 2)
+
+
+def serialized(opcode, fields):
+    """An instruction as TVM saves it: length, hash, opcode, fields."""
+    key = opcode
+    for value in fields:
+        key ^= (value + 0x9E3779B9 + (key << 6) + (key >> 2)) % 2**64
+    words = [2 + len(fields), key % 2**64, opcode, *fields]
+    return b"".join(word.to_bytes(8, "little") for word in words)
+
+
+def test_device_copy_within_a_device(compiled):
+    """No program for the CPU alone has device_copy: each move becomes one."""
+    executable, inputs = compiled("loop")
+    code, library = executable.save()
+    changed, count = bytes(code), 0
+    for line in executable.bytecode.splitlines():
+        words = line.split("#")[0].split()
+        if len(words) == 4 and words[1] == "0":  # index, opcode, from, to
+            source, to = int(words[2]), int(words[3])
+            count += changed.count(serialized(0, [source, to]))
+            changed = changed.replace(
+                serialized(0, [source, to]), serialized(19, [source, 0, 0, to])
+            )
+    assert count > 0
+    copying = tvm.runtime.vm.Executable.load_exec(bytearray(changed), library)
+    assert 19 in opcodes_of(copying)
+    stock = tvm.runtime.vm.VirtualMachine(executable, tvm.cpu())
+    vm = VirtualMachine(copying)
+    assert_same(vm.invoke("main", *inputs), stock.invoke("main", *inputs))
+    vm.validate()

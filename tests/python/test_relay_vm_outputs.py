@@ -223,3 +223,22 @@ def test_two_vms_and_outputs_across():
     np.testing.assert_array_equal(y.numpy(), x * x * (x * x))
     b.module["clear"]()
     b.validate()
+
+
+def test_input_written_again_in_place_is_seen():
+    vm = VirtualMachine(square(PAGE))
+    x = tvm.nd.array(np.full(PAGE, 2, "float32"))
+    vm.set_input("main", x)
+    assert vm.invoke("main").numpy()[0] == 4
+    x.copyfrom(np.full(PAGE, 3, "float32"))
+    assert vm.invoke("main").numpy()[0] == 9
+
+
+def test_misaligned_input_is_copied_each_time():
+    vm = VirtualMachine(square(8))
+    whole = tvm.nd.array(np.full(16, 2, "float32"))
+    vm.set_input("main", whole._create_view([8], "float32", relative_byte_offset=4))
+    assert vm.invoke("main").numpy()[0] == 4
+    whole.copyfrom(np.full(16, 3, "float32"))
+    np.testing.assert_array_equal(vm.invoke("main").numpy(), np.full(8, 9, "float32"))
+    vm.validate()

@@ -6,8 +6,8 @@ import argparse
 import os
 import sys
 import traceback
-from importlib.metadata import PackageNotFoundError, version
 
+from tvm_dtr import __version__
 from tvm_dtr.cli import build, models, run
 from tvm_dtr.cli.report import print_holders
 from tvm_dtr.errors import BudgetError, DTRError, UsageError
@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Train ONNX models with TVM under a hard memory budget.",
         epilog="Exit status: 0 done, 1 failed, 2 wrong usage.",
     )
-    parser.add_argument("--version", action="version", version=f"tvm-dtr {_version()}")
+    parser.add_argument("--version", action="version", version=f"tvm-dtr {__version__}")
     everywhere = argparse.ArgumentParser(add_help=False)
     everywhere.add_argument("--json", metavar="FILE", help="write the results to FILE as JSON")
     everywhere.add_argument(
@@ -91,10 +91,3 @@ def _parser() -> argparse.ArgumentParser:
     for module in (build, run, models):
         module.add_command(commands, everywhere)
     return parser
-
-
-def _version() -> str:
-    try:
-        return version("tvm-dtr")
-    except PackageNotFoundError:
-        return "from source"

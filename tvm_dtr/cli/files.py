@@ -28,14 +28,19 @@ def check_outputs(paths: Iterable[str | None]) -> None:
             raise UsageError(f"output '{name}' is a directory: name a file")
         if not folder.is_dir():
             raise UsageError(f"output '{name}': there is no folder '{folder}'")
-        if path.exists() and not path.is_file():
-            continue  # a device or a pipe: nothing is made beside it
+        if _is_special(path):
+            continue  # nothing is made beside it
         try:
             tempfile.TemporaryFile(dir=folder).close()
         except OSError as error:
             raise UsageError(
                 f"output '{name}': cannot write to the folder '{folder}': {error.strerror}"
             ) from None
+
+
+def _is_special(path: Path) -> bool:
+    """A device, a pipe, or a stream that /dev names, whatever it leads to."""
+    return (path.exists() and not path.is_file()) or path.is_relative_to("/dev")
 
 
 @contextlib.contextmanager
@@ -45,8 +50,8 @@ def replacing(name: str) -> Iterator[Path]:
     The path has the suffix of ``name``. On an error nothing is left and an older file stays as it
     was. A link is followed; what is no plain file (a device, a pipe) is written to, not replaced.
     """
-    target = Path(os.path.realpath(name))
-    special = target.exists() and not target.is_file()
+    special = _is_special(Path(name))
+    target = Path(name if special else os.path.realpath(name))
     handle, draft_name = tempfile.mkstemp(
         prefix=f".{target.stem}.", suffix=target.suffix, dir=None if special else target.parent
     )

@@ -19,7 +19,6 @@ from tvm_dtr.verify import Mismatch, Verifier
 STATS_FIELDS = (
     "budget_bytes",
     "peak_bytes",
-    "unbudgeted_peak_bytes",
     "pinned_bytes",
     "workspace_bytes",
     "compute_seconds",
@@ -83,6 +82,13 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
                 tensors = len(outputs) + len(vm.parameters)
             report(step + 1)
     row = _row(settings, budget, vm.stats, seconds, losses)
+    row.update(policy=vm.policy)
+    if vm.policy_choice is not None:
+        row.update(
+            policy_reason=vm.policy_choice.reason(),
+            predicted_slowdown=vm.policy_choice.prediction["slowdown"],
+        )
+    row.update(unbudgeted_peak_bytes=program.unbudgeted_peak_bytes)
     row.update(verified=verify, verified_tensors=tensors)
     return Run(row, _trace(vm, inputs, label) if settings.trace else None)
 

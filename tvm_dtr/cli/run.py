@@ -37,7 +37,13 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=args.seed, default=0, metavar="N", help="of the made-up data (default 0)"
     )
-    parser.add_argument("--policy", default="dtr-eq", help="what to evict (default dtr-eq)")
+    parser.add_argument(
+        "--policy",
+        default="auto",
+        metavar="NAME",
+        help="what to evict first: auto (default: the best by replay), dtr-eq, dtr, dtr-local, "
+        "lru, size, msps or random",
+    )
     parser.add_argument(
         "--baseline",
         action=argparse.BooleanOptionalAction,
@@ -141,6 +147,8 @@ def _print_runs(runs: list[measure.Run]) -> None:
     ]
     title = f"{runs[0].row['model']}, {runs[0].row['steps']} steps"
     print_table(title, columns, [_cells(run.row) for run in runs])
+    if "policy_reason" in runs[-1].row:
+        print(f"policy {runs[-1].row['policy_reason']}")
     if runs[-1].row["verified"]:
         count = runs[-1].row["verified_tensors"]
         print(f"verified: {count} tensors of every step are bitwise those of TVM's own VM")

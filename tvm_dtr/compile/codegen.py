@@ -44,7 +44,7 @@ def compile_primitive(
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keeps TVM's advice about tuning off the terminal."""
-    loggers = [logging.getLogger(name) for name in ("autotvm", "te_compiler", "topi")]
+    loggers = [logging.getLogger(name) for name in ("autotvm", "strategy", "te_compiler", "topi")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)

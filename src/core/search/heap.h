@@ -1,9 +1,9 @@
 // Kinetic search: a tournament of lines, re-keyed where something changed. O(log n) amortised.
 //
 // Keys are brought up to date for storages that became evictable again (which covers every new
-// access) and for those that the score names as affected by an eviction or rematerialization.
-// Others may be stale; a key that promises too much is found out when it wins, so only one that
-// promises too little can hide (dtr-eq: next to the component, but not to the storage, that a
+// access) and for those that the score names as affected by a rematerialization. Others may be
+// stale; a key that promises too much is found out when it wins, so only one that promises too
+// little can hide (dtr-eq: next to the component, but not to the storage, that a
 // rematerialization made cheaper).
 #ifndef TVM_DTR_CORE_SEARCH_HEAP_H_
 #define TVM_DTR_CORE_SEARCH_HEAP_H_
@@ -31,12 +31,11 @@ class HeapPolicy : public ScoredPolicy<Score> {
 
   void OnEvict(const Graph& graph, StorageId s) override {
     this->score_.OnEvict(graph, s);
-    Remove(s);
-    NoteAffected(graph, s);
+    Remove(s);  // it made others dearer, which shows when they win
   }
   void OnRematerialize(const Graph& graph, StorageId s) override {
     this->score_.OnRematerialize(graph, s);
-    NoteAffected(graph, s);
+    this->score_.ForEachAffected(graph, s, [&](StorageId id) { Note(id); });
   }
   void OnCostChange(const Graph& graph, StorageId s, double delta) override {
     this->score_.OnCostChange(graph, s, delta);
@@ -48,9 +47,6 @@ class HeapPolicy : public ScoredPolicy<Score> {
   }
 
  private:
-  void NoteAffected(const Graph& graph, StorageId s) {
-    this->score_.ForEachAffected(graph, s, [&](StorageId id) { Note(id); });
-  }
   void Note(StorageId s) {
     if (large_.Contains(s) || small_.Contains(s)) changed_.push_back(s);
   }
