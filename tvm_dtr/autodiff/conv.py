@@ -132,7 +132,7 @@ def weight_gradient(x: Expr, dy: Expr, g: Geometry) -> Expr:
     """dw of shape (filters, channels / groups, *kernel)."""
     if g.kernel == (1, 1) and g.stride == (1, 1) and g.before == g.after == (0, 0):
         x, dy, g = _as_rows(x, dy, g)
-    if g.out[1] <= 4 and g.groups == 1:
+    if g.out[1] <= 4 and g.out[0] * g.out[1] <= 16 and g.groups == 1:
         return _swapped_weight_gradient(x, dy, g)
     return conv2d_weight_gradient(
         dy,
