@@ -116,7 +116,7 @@ sys.stdout.write(program.executable.bytecode)
 
 def build_process(seed, jobs):
     """A build in an own process whose script has no __main__ guard."""
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+    paths = [str(Path(__file__).parent), str(Path(tvm_dtr.__file__).parents[1])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-c", BUILD, str(seed), str(jobs)]
     return subprocess.Popen(
