@@ -9,6 +9,7 @@ import pytest
 from random_steps import as_step, random_step, run_stock, same_bits
 from tvm import relay
 
+import tvm_dtr
 from tvm_dtr.compile import compile_step, kernels
 from tvm_dtr.compile.cache import KernelCache, cache_folder
 from tvm_dtr.errors import ProgramError, UsageError

@@ -12,6 +12,7 @@ import pytest
 import tvm
 from random_steps import arrays_for, random_step, run_stock, same_bits
 
+import tvm_dtr
 import tvm_dtr.program_file as program_file
 from tvm_dtr.compile import compile_step
 from tvm_dtr.errors import ProgramError
