@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx_models import check_gradients
+from onnx_models import ModelMaker, check_gradients
 from test_autodiff import model_of, normal, positive, spaced
 
 I = np.array  # noqa: E741
@@ -48,3 +48,38 @@ def test_negative_padding_crops():
     run = check_gradients(model_of("Pad", [normal(3, 4), I([1, -1, 2, 0])]), reference=False)
     got = run(target=np.zeros((6, 3)))["pad0"]
     np.testing.assert_array_equal(got, np.pad(run.state["p0"][:, 1:], [(1, 2), (0, 0)]))
+
+
+RESIZE = {
+    "nearest by whole numbers": ([1, 1, 2, 3], {"mode": "nearest", "nearest_mode": "floor"}),
+    "linear": ([1, 1, 2, 2], {"mode": "linear"}),
+    "cubic": ([1, 1, 1.5, 2], {"mode": "cubic", "cubic_coeff_a": -0.75}),
+}
+
+
+@pytest.mark.parametrize("name", RESIZE)
+def test_resize_by_scales(name):
+    scales, attrs = RESIZE[name]
+    if attrs["mode"] == "nearest":
+        attrs["coordinate_transformation_mode"] = "asymmetric"
+    maker = ModelMaker(dtype="float64", opset=19)
+    x = maker.weight("x", normal(2, 3, 4, 5))
+    maker.weights["scales"] = np.array(scales, "float32")
+    check_gradients(maker.model(maker.node("Resize", [x, "", "scales"], **attrs)))
+
+
+def test_resize_to_sizes():
+    maker = ModelMaker(dtype="float64", opset=19)
+    x, sizes = maker.weight("x", normal(2, 3, 4, 5)), maker.weight("sizes", I([2, 3, 7, 3]))
+    attrs = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    check_gradients(maker.model(maker.node("Resize", [x, "", "", sizes], **attrs)))
+
+
+def test_whole_number_upsampling_repeats():
+    maker = ModelMaker(dtype="float64", opset=9)
+    x = maker.weight("x", normal(1, 2, 2, 3))
+    maker.weights["scales"] = np.array([1, 1, 2, 2], "float32")
+    run = check_gradients(maker.model(maker.node("Upsample", [x, "scales"])), reference=False)
+    got = run(target=np.zeros((1, 2, 4, 6)))["upsample0"]
+    np.testing.assert_array_equal(got, run.state["x"].repeat(2, 2).repeat(2, 3))
+    assert "nn.dense" not in run.step.function.astext(show_meta_data=False)

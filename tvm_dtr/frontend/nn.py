@@ -185,7 +185,9 @@ def instance_normalization(node: Node) -> Expr:
     x = node.tensor(0)
     shape = shape_of(x)
     per_channel = (shape[1], *[1] * (len(shape) - 2))
-    gamma, beta = (node.typed(relay.reshape(node.weight(i), per_channel)) for i in (1, 2))
+    # Not `weight`: PyTorch exports a group norm with ones and zeros of Constant nodes here, and
+    # the scale that is trained as a product after it.
+    gamma, beta = (node.typed(relay.reshape(node.tensor(i), per_channel)) for i in (1, 2))
     axes = list(range(2, len(shape)))
     norm = normalize(x, gamma, beta, axes=axes, epsilon=node.attr("epsilon", 1e-5))
     return relay.TupleGetItem(norm, 0)
