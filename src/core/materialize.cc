@@ -318,8 +318,8 @@ Block Runtime::AllocateOrEvict(uint64_t bytes, OpId op) {
 }
 
 StorageId Runtime::SelectVictim() {
-  auto smallest = static_cast<uint64_t>(options_.small_share *
-                                        static_cast<double>(arena_->capacity()));
+  auto smallest =
+      static_cast<uint64_t>(options_.small_share * static_cast<double>(arena_->capacity()));
   return policy_->SelectVictim(graph_, clock_, smallest);
 }
 

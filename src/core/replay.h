@@ -52,13 +52,13 @@ struct ReplayResult {
   uint64_t needed_bytes = 0;   // of an "oom": the smallest budget that passes that point
   uint32_t failed_op = kNone;  // of an "oom"
   Stats stats;
-  double slowdown = 0;           // (own cost + recomputation) / own cost
+  double slowdown = 0;  // (own cost + recomputation) / own cost
   struct Event {
     enum class Kind : uint8_t { kCompute, kRematerialize, kEvict, kFree };
     Kind kind;
     uint32_t id;  // the program's op, or storage of kEvict and kFree
   };
-  std::vector<Event> events;       // on request
+  std::vector<Event> events;     // on request
   std::vector<uint64_t> memory;  // active bytes after each change, on request
 };
 

@@ -135,7 +135,7 @@ class Runtime {
     OpId op;
     uint32_t next_input;  // inputs before it are in memory
     bool first_run;
-    TensorId wanted;  // what the caller of Data() asked for, else kNone
+    TensorId wanted;      // what the caller of Data() asked for, else kNone
     bool locked = false;  // its operands
     int relaxations = 0;  // how often it had to let go of them
   };
@@ -193,7 +193,6 @@ class Runtime {
   double last_run_cost_ = 0;
   double invocation_compute_ = 0, invocation_remat_ = 0, expected_cost_ = 0;
   uint64_t pinned_bytes_ = 0;  // rounded sizes of pinned storages
-
 
   // Kept between calls so that running allocates nothing.
   std::vector<Frame> stack_;
