@@ -36,7 +36,8 @@ def _own_conv2d(typed: relay.Call, call: relay.Call) -> relay.Call:
     attrs = call.attrs
     if attrs.data_layout != "NCHW" or not typed.checked_type.dtype.startswith("float"):
         return call
-    if packing_pays(int(attrs.groups), *shape_of(typed.args[0])[:2], shape_of(typed)[2:]):
+    batch, channels = shape_of(typed.args[0])[:2]
+    if packing_pays(int(attrs.groups), batch, channels, shape_of(typed)[2:]):
         return call
     x, w = call.args
     new = conv2d(
