@@ -66,7 +66,8 @@ nb::list Events(const dtr::ReplayResult& result) {
 }
 
 nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const std::string& policy,
-             const std::string& search, uint64_t seed, double thrash_limit, bool memory, bool events, bool exact_bytes) {
+             const std::string& search, uint64_t seed, double thrash_limit, bool memory,
+             bool events, bool exact_bytes) {
   dtr::ReplayOptions options;
   options.budget = budget.value_or(dtr::kUnlimited);
   options.runtime = Options(policy, search, seed, thrash_limit);
@@ -116,8 +117,11 @@ NB_MODULE(_core, m) {
           "kernels"_a, "storages"_a, "tensors"_a, "ops"_a, "pinned"_a, "results"_a,
           "instructions"_a)
       .def("run", &Run, "budget"_a = nb::none(), "policy"_a = "dtr-eq", "search"_a = "heap",
-           "seed"_a = 0, "thrash_limit"_a = 10.0, "memory"_a = false, "events"_a = false, "exact_bytes"_a = false)
+           "seed"_a = 0, "thrash_limit"_a = 10.0, "memory"_a = false, "events"_a = false,
+           "exact_bytes"_a = false)
       .def("lower_bound", &dtr::LowerBound)
+      .def("constant_bytes", &dtr::ConstantBytes)
+      .def("largest_op_bytes", &dtr::LargestOpBytes)
       .def(
           "smallest_budget",
           [](const dtr::Program& program, const std::string& policy, const std::string& search,

@@ -52,13 +52,13 @@ struct ReplayResult {
   uint64_t needed_bytes = 0;   // of an "oom": the smallest budget that passes that point
   uint32_t failed_op = kNone;  // of an "oom"
   Stats stats;
-  double slowdown = 0;           // (own cost + recomputation) / own cost
+  double slowdown = 0;  // (own cost + recomputation) / own cost
   struct Event {
     enum class Kind : uint8_t { kCompute, kRematerialize, kEvict, kFree };
     Kind kind;
     uint32_t id;  // the program's op, or storage of kEvict and kFree
   };
-  std::vector<Event> events;       // on request
+  std::vector<Event> events;     // on request
   std::vector<uint64_t> memory;  // active bytes after each change, on request
 };
 
@@ -73,6 +73,11 @@ struct ReplayOptions {
 };
 
 ReplayResult Replay(const Program& program, const ReplayOptions& options);
+
+// Bytes, as given in the program, of what stays in memory from the start to the end, and of the
+// distinct storages of the op that touches the most: together, what no eviction can bring down.
+uint64_t ConstantBytes(const Program& program);
+uint64_t LargestOpBytes(const Program& program);
 
 // A budget that no schedule can stay under: what is pinned, with the largest op's operands or
 // with the results.
