@@ -74,6 +74,7 @@ class Player {
           break;
       }
     }
+    runtime_->EndInvocation();
     for (uint32_t t : program_.results) runtime_->Pin(ids_[t]);
   }
 

@@ -91,6 +91,7 @@ def test_threads_change_nothing_but_the_time(graph_file):
     [
         ({"policies": ["best"]}, r"unknown policy 'best': use some of auto, dtr-eq"),
         ({"search": "fast"}, r"unknown search 'fast': use one of heap"),
+        ({"dealloc": "keep"}, r"unknown deallocation 'keep': use one of eager, banish, ignore"),
         ({"budgets": ["none"]}, r"a simulation needs budgets"),
         ({"budgets": ["much"]}, r"memory budget 'much' does not parse"),
     ],

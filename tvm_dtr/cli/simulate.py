@@ -71,6 +71,13 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
         help="heap (default), scan (both exact) or sqrt (the best of a random sample)",
     )
     parser.add_argument(
+        "--dealloc",
+        default="eager",
+        metavar="NAME",
+        help="what losing its last reference does to a storage: eager (default: evicted), banish "
+        "(freed for good once nothing evicted depends on it) or ignore",
+    )
+    parser.add_argument(
         "--seed", type=args.seed, default=0, metavar="N", help="of what draws (default 0)"
     )
     parser.add_argument(
@@ -102,6 +109,7 @@ def run_simulation(arguments: argparse.Namespace) -> int:
             policies=arguments.policies or DEFAULT_POLICIES,
             budgets=arguments.budgets or DEFAULT_BUDGETS,
             search=arguments.search,
+            dealloc=arguments.dealloc,
             seed=arguments.seed,
             thrash_limit=arguments.thrash_limit,
             jobs=arguments.jobs,

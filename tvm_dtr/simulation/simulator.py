@@ -25,6 +25,7 @@ class Settings:
     """What all cases of a simulation share; ``thrash_limit`` None: as each trace has it."""
 
     search: str = "heap"
+    dealloc: str = "eager"
     seed: int = 0
     thrash_limit: float | None = None
 
@@ -35,6 +36,7 @@ def simulate(
     policies: Sequence[str] = DEFAULT_POLICIES,
     budgets: Iterable[str | int] = DEFAULT_BUDGETS,
     search: str = "heap",
+    dealloc: str = "eager",
     seed: int = 0,
     thrash_limit: float | None = None,
     jobs: int | None = None,
@@ -47,6 +49,8 @@ def simulate(
         policies: names as ``--policy`` takes them; ``auto`` is the best of all by replay.
         budgets: ``"40%"`` of the trace's unbudgeted peak, ``"512MiB"`` or bytes.
         search: how a victim is found: ``heap``, ``scan`` or ``sqrt``.
+        dealloc: what losing the last reference does: ``eager`` evicts, ``banish`` frees for good
+            once nothing evicted depends on it, ``ignore`` does nothing until the step's end.
         thrash_limit: recomputation over the step's own work at which a case counts as
             thrashing, 0 for never; None: 1 for DTR logs, as published, and 10 for programs, as
             in the VM.
@@ -63,8 +67,8 @@ def simulate(
         UsageError: an unknown policy or search, a budget that does not parse, a trace that
             cannot be read.
     """
-    settings = Settings(search, seed, thrash_limit)
-    _check(policies, search)
+    settings = Settings(search, dealloc, seed, thrash_limit)
+    _check(policies, settings)
     sizes = [parse_budget(budget) for budget in budgets]
     if any(size.unlimited for size in sizes):
         raise UsageError("a simulation needs budgets: use bytes, 512MiB or 40%, not none")
@@ -77,13 +81,17 @@ def simulate(
     return _run_all(cases, jobs or os.cpu_count() or 1, progress or (lambda done, total: None))
 
 
-def _check(policies: Sequence[str], search: str) -> None:
+def _check(policies: Sequence[str], settings: Settings) -> None:
     known = ["auto", *_core.policies()]
     for policy in policies:
         if policy not in known:
             raise UsageError(f"unknown policy '{policy}': use some of {', '.join(known)}")
-    if search not in _core.searches():
-        raise UsageError(f"unknown search '{search}': use one of {', '.join(_core.searches())}")
+    for what, name, names in (
+        ("search", settings.search, _core.searches()),
+        ("deallocation", settings.dealloc, _core.deallocations()),
+    ):
+        if name not in names:
+            raise UsageError(f"unknown {what} '{name}': use one of {', '.join(names)}")
 
 
 def _run_all(
@@ -133,6 +141,7 @@ def _replay(trace: Trace, policy: str, budget: int, settings: Settings) -> dict[
         budget=budget,
         policy=policy,
         search=settings.search,
+        dealloc=settings.dealloc,
         seed=settings.seed,
         thrash_limit=trace.thrash_limit if limit is None else limit,
         exact_bytes=trace.exact_bytes,
