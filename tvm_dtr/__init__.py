@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .builder import build, make_training_step
     from .optim import SGD
     from .program import Program, load
+    from .simulation import simulate
     from .vm import VirtualMachine
 
 # Imported on first use: importing TVM takes a second that `tvm-dtr --help` need not wait for.
@@ -33,6 +34,7 @@ _LAZY = {
     "build": "builder",
     "load": "program",
     "make_training_step": "builder",
+    "simulate": "simulation",
 }
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "build",
     "load",
     "make_training_step",
+    "simulate",
 ]
 
 __version__ = "0.1.0"

@@ -1,12 +1,19 @@
 """The core of tvm-dtr: replay of programs on the DTR runtime. No TVM."""
 
 from collections.abc import Sequence
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
 
 def searches() -> list[str]:
     """Names that --search takes."""
 
 def policies() -> list[str]:
     """Names that --policy takes."""
+
+def deallocations() -> list[str]:
+    """Names that --dealloc takes."""
 
 class Replay:
     def __init__(
@@ -19,6 +26,39 @@ class Replay:
         results: Sequence[int],
         instructions: Sequence[tuple[int, int]],
     ) -> None: ...
+    @staticmethod
+    def from_arrays(
+        costs: Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        sizes: Annotated[
+            NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        inputs: Annotated[
+            NDArray[numpy.uint32], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        input_starts: Annotated[
+            NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        outputs: Annotated[
+            NDArray[numpy.uint32], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        output_starts: Annotated[
+            NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        pinned: Sequence[int],
+        results: Sequence[int],
+        codes: Annotated[
+            NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        ids: Annotated[
+            NDArray[numpy.uint32], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+    ) -> Replay:
+        """
+        One cost an op, one size a tensor; ops name tensors by runs of flat arrays.
+        """
+
     def run(
         self,
         budget: int | None = None,
@@ -29,8 +69,11 @@ class Replay:
         memory: bool = False,
         events: bool = False,
         exact_bytes: bool = False,
+        dealloc: str = "eager",
     ) -> dict: ...
     def lower_bound(self) -> int: ...
+    def constant_bytes(self) -> int: ...
+    def largest_op_bytes(self) -> int: ...
     def smallest_budget(
         self,
         policy: str = "dtr-eq",
@@ -38,4 +81,5 @@ class Replay:
         seed: int = 0,
         thrash_limit: float = 10.0,
         tolerance: int = 65536,
+        dealloc: str = "eager",
     ) -> int: ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -61,6 +60,15 @@ class Choice:
         return f"{why} ({', '.join(others)})" if others else why
 
 
+def better_policy(result: dict[str, Any], best: dict[str, Any] | None) -> bool:
+    """Whether ``auto`` leaves ``best`` for ``result``, both from ``run()`` of ``_core.Replay``."""
+    if result["result"] != "ok":
+        return False
+    if best is None or best["result"] != "ok":
+        return True
+    return result["slowdown"] < best["slowdown"] - _WORTH_CHANGING
+
+
 def choose_policy(
     program: Program, budget: int, policy: str, seed: int, thrash_limit: float
 ) -> Choice:
@@ -83,8 +91,7 @@ def choose_policy(
         result = program.replay.run(budget=budget, policy=name, seed=seed, thrash_limit=limit)
         worst = worst or result
         tried[name] = result["slowdown"] if result["result"] == "ok" else None
-        bar = math.inf if best is None else best.prediction["slowdown"] - _WORTH_CHANGING
-        if result["result"] == "ok" and result["slowdown"] < bar:
+        if better_policy(result, None if best is None else best.prediction):
             best = Choice(name, result, tried)
     if best is None:
         _refuse(program, budget, names, seed, thrash_limit, worst)

@@ -1,5 +1,6 @@
 // _core: the TVM-free core for Python. Thin: convert, call, convert back.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <tuple>
 
+#include "core/deallocation.h"
 #include "core/policy.h"
 #include "core/replay.h"
 
@@ -45,13 +47,61 @@ dtr::Program MakeProgram(const std::vector<std::tuple<double, uint64_t>>& kernel
   return program;
 }
 
+template <typename T>
+using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <typename T>
+std::vector<T> Copy(const Array<T>& array) {
+  return std::vector<T>(array.data(), array.data() + array.shape(0));
+}
+
+// The ids of run `i` of a list of lists: values[starts[i]] to values[starts[i + 1]].
+Ids RunOf(const Array<uint32_t>& values, const Array<uint64_t>& starts, size_t i) {
+  uint64_t first = starts.data()[i], last = starts.data()[i + 1];
+  if (first > last || last > values.shape(0)) {
+    throw std::invalid_argument("op graph: the starts of op " + std::to_string(i) +
+                                " are out of order");
+  }
+  return Ids(values.data() + first, values.data() + last);
+}
+
+// As MakeProgram, for programs of millions of ops: a kernel an op, a storage a tensor.
+dtr::Program MakeLargeProgram(const Array<double>& costs, const Array<uint64_t>& sizes,
+                              const Array<uint32_t>& inputs, const Array<uint64_t>& input_starts,
+                              const Array<uint32_t>& outputs, const Array<uint64_t>& output_starts,
+                              const Ids& pinned, const Ids& results, const Array<uint8_t>& codes,
+                              const Array<uint32_t>& ids) {
+  dtr::Program program;
+  const size_t ops = costs.shape(0);
+  if (input_starts.shape(0) != ops + 1 || output_starts.shape(0) != ops + 1 ||
+      codes.shape(0) != ids.shape(0)) {
+    throw std::invalid_argument("op graph: the arrays differ in length");
+  }
+  program.storages = Copy(sizes);
+  for (uint32_t t = 0; t < sizes.shape(0); ++t) program.tensors.push_back({t, dtr::kNone});
+  for (uint32_t o = 0; o < ops; ++o) {
+    program.kernels.push_back({costs.data()[o], 0});
+    program.ops.push_back({o, RunOf(inputs, input_starts, o), RunOf(outputs, output_starts, o)});
+  }
+  program.pinned = pinned;
+  program.results = results;
+  for (size_t i = 0; i < ids.shape(0); ++i) {
+    if (codes.data()[i] > 4) throw std::invalid_argument("op graph: unknown instruction code");
+    program.instructions.push_back(
+        {static_cast<dtr::Program::Code>(codes.data()[i]), ids.data()[i]});
+  }
+  program.Check();
+  return program;
+}
+
 dtr::RuntimeOptions Options(const std::string& policy, const std::string& search, uint64_t seed,
-                            double thrash_limit) {
+                            double thrash_limit, const std::string& dealloc) {
   dtr::RuntimeOptions options;
   options.policy = policy;
   options.search = search;
   options.seed = seed;
   options.thrash_limit = thrash_limit;
+  options.dealloc = dealloc;
   return options;
 }
 
@@ -67,10 +117,14 @@ nb::list Events(const dtr::ReplayResult& result) {
 
 nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const std::string& policy,
              const std::string& search, uint64_t seed, double thrash_limit, bool memory,
+<<<<<<< HEAD
              bool events, bool exact_bytes) {
+=======
+             bool events, bool exact_bytes, const std::string& dealloc) {
+>>>>>>> simulate
   dtr::ReplayOptions options;
   options.budget = budget.value_or(dtr::kUnlimited);
-  options.runtime = Options(policy, search, seed, thrash_limit);
+  options.runtime = Options(policy, search, seed, thrash_limit, dealloc);
   options.record_memory = memory;
   options.record_events = events;
   options.exact_bytes = exact_bytes;
@@ -89,6 +143,7 @@ nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const 
   out["calls"] = r.stats.calls;
   out["evictions"] = r.stats.evictions;
   out["eager_evictions"] = r.stats.eager_evictions;
+  out["banishments"] = r.stats.banishments;
   out["rematerializations"] = r.stats.rematerializations;
   out["compute_cost"] = r.stats.compute_cost;
   out["remat_cost"] = r.stats.remat_cost;
@@ -103,6 +158,7 @@ NB_MODULE(_core, m) {
   m.doc() = "The core of tvm-dtr: replay of programs on the DTR runtime. No TVM.";
   m.def("searches", &dtr::SearchNames, "Names that --search takes.");
   m.def("policies", &dtr::PolicyNames, "Names that --policy takes.");
+  m.def("deallocations", &dtr::DeallocationNames, "Names that --dealloc takes.");
   nb::class_<dtr::Program>(m, "Replay")
       .def(
           "__init__",
@@ -116,18 +172,28 @@ NB_MODULE(_core, m) {
           },
           "kernels"_a, "storages"_a, "tensors"_a, "ops"_a, "pinned"_a, "results"_a,
           "instructions"_a)
+      .def_static("from_arrays", &MakeLargeProgram, "costs"_a, "sizes"_a, "inputs"_a,
+                  "input_starts"_a, "outputs"_a, "output_starts"_a, "pinned"_a, "results"_a,
+                  "codes"_a, "ids"_a,
+                  "One cost an op, one size a tensor; ops name tensors by runs of flat arrays.")
       .def("run", &Run, "budget"_a = nb::none(), "policy"_a = "dtr-eq", "search"_a = "heap",
            "seed"_a = 0, "thrash_limit"_a = 10.0, "memory"_a = false, "events"_a = false,
+<<<<<<< HEAD
            "exact_bytes"_a = false)
+=======
+           "exact_bytes"_a = false, "dealloc"_a = "eager")
+>>>>>>> simulate
       .def("lower_bound", &dtr::LowerBound)
+      .def("constant_bytes", &dtr::ConstantBytes)
+      .def("largest_op_bytes", &dtr::LargestOpBytes)
       .def(
           "smallest_budget",
           [](const dtr::Program& program, const std::string& policy, const std::string& search,
-             uint64_t seed, double thrash_limit, uint64_t tolerance) {
+             uint64_t seed, double thrash_limit, uint64_t tolerance, const std::string& dealloc) {
             nb::gil_scoped_release release;
-            return dtr::SmallestBudget(program, Options(policy, search, seed, thrash_limit),
-                                       tolerance);
+            return dtr::SmallestBudget(
+                program, Options(policy, search, seed, thrash_limit, dealloc), tolerance);
           },
           "policy"_a = "dtr-eq", "search"_a = "heap", "seed"_a = 0, "thrash_limit"_a = 10.0,
-          "tolerance"_a = 65536);
+          "tolerance"_a = 65536, "dealloc"_a = "eager");
 }

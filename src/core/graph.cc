@@ -26,12 +26,13 @@ void Graph::UnlinkTensor(TensorId id) {
   if (t.next != kNone) tensors_[t.next].previous = t.previous;
 }
 
-EdgeId Graph::AddEdge(StorageId parent, StorageId child) {
+EdgeId Graph::AddEdge(StorageId parent, StorageId child, OpId op) {
   EdgeId id = edges_.Add();
   Edge& e = edges_[id];
   e = Edge();
   e.parent = parent;
   e.child = child;
+  e.op = op;
   e.next_child = storages_[parent].first_child;
   if (e.next_child != kNone) edges_[e.next_child].previous_child = id;
   storages_[parent].first_child = id;

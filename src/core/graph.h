@@ -68,6 +68,7 @@ struct Op {
 // parent -> child: an op reads `parent` and fills `child`. In two intrusive lists.
 struct Edge {
   StorageId parent = kNone, child = kNone;
+  OpId op = kNone;
   EdgeId next_child = kNone, previous_child = kNone;    // among the edges of `parent`
   EdgeId next_parent = kNone, previous_parent = kNone;  // among the edges of `child`
 };
@@ -156,7 +157,7 @@ class Graph {
 
   void LinkTensor(TensorId id);
   void UnlinkTensor(TensorId id);
-  EdgeId AddEdge(StorageId parent, StorageId child);
+  EdgeId AddEdge(StorageId parent, StorageId child, OpId op);
   void RemoveEdge(EdgeId id);
   // Brings the evictable list in line with the storage's state.
   void UpdateEvictable(StorageId id);

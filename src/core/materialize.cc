@@ -67,6 +67,7 @@ void* Runtime::Pin(TensorId id) {
   PinTensor(root);
   if (--graph_.ops_[t.producer].live_outputs == 0) dead_ops_.push_back(t.producer);
   DropDeadOps();
+  BanishWhatCan();
   return data;
 }
 
@@ -88,8 +89,10 @@ void Runtime::Execute(OpId target, bool first_run, TensorId wanted) {
   } catch (...) {
     while (!stack_.empty()) PopFrame();
     EvictTainted();
+    BanishWhatCan();
     throw;
   }
+  BanishWhatCan();
 }
 
 void Runtime::PushFrame(const Frame& frame) {
@@ -279,6 +282,7 @@ void Runtime::Finish(const Frame& frame) {
   }
   ReleaseOutputs();
   for (StorageId s : unwanted_) FreeStorageBlock(s);
+  NoteBanishable(op);
 }
 
 // Whether a sibling that nobody holds is about to be read: by the op that waits for this one, or

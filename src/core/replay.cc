@@ -74,6 +74,7 @@ class Player {
           break;
       }
     }
+    runtime_->EndInvocation();
     for (uint32_t t : program_.results) runtime_->Pin(ids_[t]);
   }
 
@@ -197,6 +198,38 @@ ReplayResult Replay(const Program& program, const ReplayOptions& options) {
     result.slowdown = 1 + result.stats.remat_cost / result.stats.compute_cost;
   }
   return result;
+}
+
+uint64_t ConstantBytes(const Program& program) {
+  std::vector<uint8_t> counted(program.storages.size(), 0);
+  uint64_t total = 0;
+  auto add = [&](uint32_t tensor) {
+    uint32_t s = program.tensors[tensor].storage;
+    if (!counted[s]) total += program.storages[s];
+    counted[s] = 1;
+  };
+  for (uint32_t t : program.pinned) add(t);
+  for (const Program::Instruction& instruction : program.instructions) {
+    if (instruction.code == Program::Code::kConstant) add(instruction.id);
+  }
+  return total;
+}
+
+uint64_t LargestOpBytes(const Program& program) {
+  std::vector<uint32_t> counted(program.storages.size(), kNone);
+  uint64_t most = 0;
+  for (uint32_t o = 0; o < program.ops.size(); ++o) {
+    uint64_t bytes = program.kernels[program.ops[o].kernel].workspace_bytes;
+    auto add = [&](uint32_t tensor) {
+      uint32_t s = program.tensors[tensor].storage;
+      if (counted[s] != o) bytes += program.storages[s];
+      counted[s] = o;
+    };
+    for (uint32_t t : program.ops[o].inputs) add(t);
+    for (uint32_t t : program.ops[o].outputs) add(t);
+    most = std::max(most, bytes);
+  }
+  return most;
 }
 
 uint64_t LowerBound(const Program& program) {

@@ -74,6 +74,11 @@ struct ReplayOptions {
 
 ReplayResult Replay(const Program& program, const ReplayOptions& options);
 
+// Bytes, as given in the program, of what stays in memory from the start to the end, and of the
+// distinct storages of the op that touches the most: together, what no eviction can bring down.
+uint64_t ConstantBytes(const Program& program);
+uint64_t LargestOpBytes(const Program& program);
+
 // A budget that no schedule can stay under: what is pinned, with the largest op's operands or
 // with the results.
 uint64_t LowerBound(const Program& program);

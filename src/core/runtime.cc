@@ -9,6 +9,7 @@ Runtime::Runtime(Arena* arena, Executor* executor, const RuntimeOptions& options
     : arena_(arena),
       executor_(executor),
       options_(options),
+      deallocation_(DeallocationNamed(options.dealloc)),
       policy_(MakePolicy(options.policy, options.search, options.seed)) {}
 
 Runtime::~Runtime() {
@@ -36,8 +37,11 @@ void Runtime::ReleaseStorage(StorageId id) {
   DTR_CHECK(s.live && s.holds > 0, "released a storage more often than it was held");
   --s.holds;
   --s.refs;
-  if (s.refs == 0 && s.evictable_index != kNone) Evict(id, /*eager=*/true);
-  StorageMayDie(id);
+  if (s.first_tensor == kNone) {
+    StorageMayDie(id);
+  } else if (s.refs == 0) {
+    Unreferenced(id);
+  }
 }
 
 TensorId Runtime::NewTensor(StorageId storage) {
@@ -109,6 +113,10 @@ void Runtime::Retain(TensorId id) {
 void Runtime::Release(TensorId id) {
   Tensor& t = graph_.tensors_[id];
   DTR_CHECK(t.live && t.refs > 0, "released a tensor more often than it was held");
+  if (in_invocation_ && deallocation_ == Deallocation::kIgnore) {
+    deferred_.push_back(id);
+    return;
+  }
   StorageId storage = t.storage;
   --t.refs;
   --graph_.storages_[storage].refs;
@@ -116,7 +124,8 @@ void Runtime::Release(TensorId id) {
   TensorMayDie(id);
   DropDeadOps();
   const Storage& s = graph_.storages_[storage];
-  if (s.live && s.refs == 0 && s.evictable_index != kNone) Evict(storage, /*eager=*/true);
+  if (s.live && s.refs == 0) Unreferenced(storage);
+  BanishWhatCan();
 }
 
 // Acts on a tensor that may have lost its last reference or use.
@@ -140,6 +149,7 @@ void Runtime::TensorMayDie(TensorId id) {
   }
   if (t.producer == kNone) return ForgetTensor(id);
   Op& op = graph_.ops_[t.producer];
+  NoteBanishable(op);
   if (--op.live_outputs == 0) dead_ops_.push_back(t.producer);
 }
 
@@ -208,11 +218,12 @@ void Runtime::RecordOp(OpId id, KernelId kernel, Span<TensorId> inputs, Span<Ten
   for (TensorId in : inputs) {
     Tensor& t = graph_.tensors_[in];
     t.uses++;
-    // Constants are never evicted, so they are nobody's evicted neighbour.
-    if (graph_.storages_[t.storage].pins > 0) continue;
+    // Constants are never evicted, so they are nobody's evicted neighbour. They can be banished.
+    bool pinned = graph_.storages_[t.storage].pins > 0;
+    if (pinned && deallocation_ != Deallocation::kBanish) continue;
     for (TensorId out : outputs) {
       StorageId child = graph_.tensors_[out].storage;
-      if (child != t.storage) op.edges.push_back(graph_.AddEdge(t.storage, child));
+      if (child != t.storage) op.edges.push_back(graph_.AddEdge(t.storage, child, id));
     }
   }
   for (TensorId out : outputs) graph_.tensors_[out].producer = id;
@@ -233,6 +244,7 @@ void Runtime::DropDeadOps() {
     OpId id = dead_ops_.back();
     dead_ops_.pop_back();
     Op& op = graph_.ops_[id];
+    NoteBanishable(op);
     op.live = false;
     for (EdgeId e : op.edges) graph_.RemoveEdge(e);
     StorageId charged = kNone;
@@ -258,6 +270,8 @@ void Runtime::ChangeCost(StorageId id, double delta) {
 }
 
 void Runtime::BeginInvocation(double expected_cost) {
+  EndInvocation();
+  in_invocation_ = true;
   expected_cost_ = expected_cost;
   invocation_compute_ = invocation_remat_ = 0;
 }

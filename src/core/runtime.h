@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "core/arena.h"
+#include "core/deallocation.h"
 #include "core/errors.h"
 #include "core/executor.h"
 #include "core/graph.h"
@@ -33,6 +34,7 @@ struct Stats {
   uint64_t rematerializations = 0;  // further executions
   uint64_t evictions = 0;           // for want of memory
   uint64_t eager_evictions = 0;     // because the last reference went
+  uint64_t banishments = 0;         // storages freed for good that others were made from
   double compute_cost = 0;
   double remat_cost = 0;
   double compute_seconds = 0;  // measured
@@ -54,6 +56,7 @@ struct RuntimeOptions {
   std::string policy = "dtr-eq";
   std::string search = "heap";
   uint64_t seed = 0;
+  std::string dealloc = "eager";  // what a lost last reference does: deallocation.h
   // Stop when recomputation exceeds this multiple of the invocation's own work; <= 0: never.
   double thrash_limit = 10.0;
   // Storages under this share of the budget are evicted only when nothing else is left: they free
@@ -88,7 +91,7 @@ class Runtime {
 
   void Retain(TensorId tensor);
   // At the last reference the storage is evicted (eager eviction), its record kept as long as
-  // another tensor may be recomputed through it.
+  // another tensor may be recomputed through it; or as RuntimeOptions::dealloc has it.
   void Release(TensorId tensor);
 
   // -- Running ----------------------------------------------------------------------------------
@@ -109,6 +112,8 @@ class Runtime {
   // Starts the thrash guard's count anew. `expected_cost`: the invocation's own work in
   // nanoseconds where it is known, else 0.
   void BeginInvocation(double expected_cost);
+  // Ends what BeginInvocation began: releases that were ignored in between take effect.
+  void EndInvocation();
 
   // Returns the old budget. Shrinking evicts at once; throws BudgetError, with the budget
   // unchanged, if what is pinned does not fit.
@@ -153,6 +158,15 @@ class Runtime {
   void Unpin(StorageId storage);
   void ChangeCost(StorageId storage, double delta);
 
+  // last references (deallocation.cc)
+  void Unreferenced(StorageId storage);
+  void NoteBanishable(const Op& op);
+  void BanishWhatCan();
+  bool Depends(TensorId output, StorageId on) const;
+  bool Banishable(StorageId storage) const;
+  void Banish(StorageId storage);
+  void ValidateDeallocation() const;
+
   // running (materialize.cc)
   void Execute(OpId target, bool first_run, TensorId wanted);
   void PushFrame(const Frame& frame);
@@ -185,6 +199,7 @@ class Runtime {
   Arena* arena_;
   Executor* executor_;
   RuntimeOptions options_;
+  Deallocation deallocation_;
   std::unique_ptr<Policy> policy_;
   Observer* observer_ = nullptr;
   Graph graph_;
@@ -193,6 +208,9 @@ class Runtime {
   double last_run_cost_ = 0;
   double invocation_compute_ = 0, invocation_remat_ = 0, expected_cost_ = 0;
   uint64_t pinned_bytes_ = 0;  // rounded sizes of pinned storages
+  bool in_invocation_ = false;
+  std::vector<TensorId> deferred_;           // releases ignored so far, under kIgnore
+  std::vector<StorageId> maybe_banishable_;  // to be looked at when nothing is pending
 
   // Kept between calls so that running allocates nothing.
   std::vector<Frame> stack_;

@@ -159,6 +159,9 @@ class Validator {
   std::vector<uint32_t> uses_, refs_, roots_;
 };
 
-void Runtime::Validate() const { Validator(graph_, *arena_, pinned_bytes_, !stack_.empty()).Run(); }
+void Runtime::Validate() const {
+  Validator(graph_, *arena_, pinned_bytes_, !stack_.empty()).Run();
+  ValidateDeallocation();
+}
 
 }  // namespace dtr

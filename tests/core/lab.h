@@ -45,9 +45,10 @@ class Lab : public dtr::Observer {
  public:
   static constexpr uint64_t kUnit = 4096;
 
-  explicit Lab(uint64_t units, const std::string& policy = "dtr-eq", double thrash_limit = 0)
+  explicit Lab(uint64_t units, const std::string& policy = "dtr-eq", double thrash_limit = 0,
+               const std::string& dealloc = "eager")
       : arena(units == dtr::kUnlimited ? units : units * kUnit),
-        runtime(&arena, &executor, Options(policy, thrash_limit)) {
+        runtime(&arena, &executor, Options(policy, thrash_limit, dealloc)) {
     runtime.set_observer(this);
   }
 
@@ -96,10 +97,12 @@ class Lab : public dtr::Observer {
   dtr::Runtime runtime;
 
  private:
-  static dtr::RuntimeOptions Options(const std::string& policy, double thrash_limit) {
+  static dtr::RuntimeOptions Options(const std::string& policy, double thrash_limit,
+                                     const std::string& dealloc) {
     dtr::RuntimeOptions options;
     options.policy = policy;
     options.thrash_limit = thrash_limit;
+    options.dealloc = dealloc;
     return options;
   }
   void Note(const std::string& event) { trace_ += (trace_.empty() ? "" : " ") + event; }

@@ -20,6 +20,7 @@ struct Held {
 void RunRandomProgram(Lab* lab, uint64_t seed, int ops) {
   std::mt19937_64 random(seed);
   std::vector<Held> held;
+  lab->runtime.BeginInvocation(0);
   for (uint64_t i = 0; i < 2; ++i) held.push_back({lab->Constant(i + 1), i + 1});
   for (int i = 0; i < ops; ++i) {
     std::vector<dtr::TensorId> inputs;
@@ -56,6 +57,8 @@ void RunRandomProgram(Lab* lab, uint64_t seed, int ops) {
     EXPECT_EQ(lab->Read(h.tensor), h.value);
     lab->runtime.Release(h.tensor);
   }
+  lab->runtime.EndInvocation();
+  lab->runtime.Validate();
   EXPECT_EQ(lab->runtime.graph().live_storages(), 0u);
   EXPECT_EQ(lab->runtime.graph().live_tensors(), 0u);
   EXPECT_EQ(lab->runtime.graph().live_ops(), 0u);
@@ -64,29 +67,46 @@ void RunRandomProgram(Lab* lab, uint64_t seed, int ops) {
 
 }  // namespace
 
-TEST(RandomProgramsUnderEveryPolicy) {
-  uint64_t evictions = 0, rematerializations = 0;
+namespace {
+
+struct Totals {
+  uint64_t evictions = 0, rematerializations = 0, banishments = 0;
   int finished = 0, short_of_memory = 0;
-  for (const std::string& policy : dtr::PolicyNames()) {
-    for (uint64_t seed = 0; seed < 60; ++seed) {
-      Lab lab(12 + seed % 30, policy);
-      try {
-        RunRandomProgram(&lab, seed, 60);
-        ++finished;
-      } catch (const dtr::BudgetError&) {
-        lab.runtime.Validate();
-        ++short_of_memory;
-      } catch (const std::exception& e) {
-        throw std::runtime_error(policy + ", seed " + std::to_string(seed) + ": " + e.what());
-      }
-      evictions += lab.runtime.stats().evictions;
-      rematerializations += lab.runtime.stats().rematerializations;
+};
+
+void RunRandomPrograms(const std::string& policy, const std::string& dealloc, Totals* totals) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    Lab lab(12 + seed % 30, policy, /*thrash_limit=*/0, dealloc);
+    try {
+      RunRandomProgram(&lab, seed, 60);
+      ++totals->finished;
+    } catch (const dtr::BudgetError&) {
+      lab.runtime.Validate();
+      ++totals->short_of_memory;
+    } catch (const std::exception& e) {
+      throw std::runtime_error(policy + ", " + dealloc + ", seed " + std::to_string(seed) + ": " +
+                               e.what());
     }
+    totals->evictions += lab.runtime.stats().evictions;
+    totals->rematerializations += lab.runtime.stats().rematerializations;
+    totals->banishments += lab.runtime.stats().banishments;
   }
-  EXPECT(finished > 100);
-  EXPECT(short_of_memory > 0);
-  EXPECT(evictions > 1000);
-  EXPECT(rematerializations > 1000);
+}
+
+}  // namespace
+
+TEST(RandomProgramsUnderEveryPolicyAndDeallocation) {
+  for (const std::string& dealloc : dtr::DeallocationNames()) {
+    Totals totals;
+    for (const std::string& policy : dtr::PolicyNames()) {
+      RunRandomPrograms(policy, dealloc, &totals);
+    }
+    EXPECT(totals.finished > 100);
+    EXPECT(totals.short_of_memory > 0);
+    EXPECT(totals.evictions > 1000);
+    EXPECT(totals.rematerializations > 1000);
+    EXPECT_EQ(totals.banishments > 100, dealloc == "banish");
+  }
 }
 
 TEST(FailingKernelLeavesNothingBehind) {

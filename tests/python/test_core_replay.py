@@ -1,5 +1,6 @@
 """The replay of small op graphs; decisions derived by hand in tests/core/test_golden.cc."""
 
+import numpy as np
 import pytest
 
 from tvm_dtr import _core
@@ -76,3 +77,50 @@ def test_bad_ids_are_refused():
         _core.Replay([(1.0, 0)], [8], [(0, -1)], [(0, [5], [0])], [], [], [(OP, 0)])
     with pytest.raises(ValueError, match="instruction"):
         _core.Replay([], [], [], [], [], [], [(7, 0)])
+
+
+def test_deallocation_is_what_holds_memory_between_steps():
+    replay = chain(8)
+    peaks = {name: replay.run(dealloc=name)["peak_bytes"] for name in _core.deallocations()}
+    # Eager and banished storages go in turn; ignored ones add up: x, f1..f8 and b1..b8.
+    assert peaks == {"eager": 10 * UNIT, "banish": 10 * UNIT, "ignore": 17 * UNIT}
+    banished = replay.run(dealloc="banish")
+    # f8, which b8 read, and b8 ... b2, each read by the next; the reader of f7 ... f1 is gone by
+    # the time they lose their references.
+    assert banished["banishments"] == 8
+    with pytest.raises(ValueError, match="unknown deallocation 'keep': use one of eager, banish"):
+        replay.run(dealloc="keep")
+
+
+def test_arrays_and_lists_make_the_same_program():
+    ops = [([0], [1]), ([1], [2]), ([0, 2], [3])]
+
+    def flat(index):
+        runs = [op[index] for op in ops]
+        starts = np.cumsum([0, *map(len, runs)], dtype=np.uint64)
+        return np.array([t for run in runs for t in run], np.uint32), starts
+
+    costs, sizes = np.array([3.0, 4.0, 5.0]), np.full(4, UNIT, np.uint64)
+    order = [(OP, 0), (OP, 1), (KILL, 1), (OP, 2)]
+    codes, ids = (
+        np.array(column, dtype)
+        for column, dtype in zip(zip(*order, strict=True), (np.uint8, np.uint32), strict=True)
+    )
+    large = _core.Replay.from_arrays(costs, sizes, *flat(0), *flat(1), [0], [3], codes, ids)
+    small = _core.Replay(
+        [(cost, 0) for cost in costs],
+        [UNIT] * 4,
+        [(i, -1) for i in range(4)],
+        [(i, *op) for i, op in enumerate(ops)],
+        [0],
+        [3],
+        order,
+    )
+    assert large.run(events=True) == small.run(events=True)
+    with pytest.raises(ValueError, match="differ in length"):
+        _core.Replay.from_arrays(costs[:2], sizes, *flat(0), *flat(1), [0], [3], codes, ids)
+    inputs, _ = flat(0)
+    with pytest.raises(ValueError, match="starts of op 1 are out of order"):
+        _core.Replay.from_arrays(
+            costs, sizes, inputs, np.array([0, 2, 1, 4], np.uint64), *flat(1), [0], [3], codes, ids
+        )

@@ -8,7 +8,7 @@ import sys
 import traceback
 
 from tvm_dtr import __version__
-from tvm_dtr.cli import build, models, run
+from tvm_dtr.cli import build, models, run, simulate
 from tvm_dtr.cli.report import print_holders
 from tvm_dtr.errors import BudgetError, DTRError, UsageError
 
@@ -88,6 +88,6 @@ def _parser() -> argparse.ArgumentParser:
         "--debug", action="store_true", help="show the traceback of an error as well"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (build, run, models):
+    for module in (build, run, simulate, models):
         module.add_command(commands, everywhere)
     return parser

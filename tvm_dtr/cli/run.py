@@ -62,6 +62,11 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="draw memory over a step to FILE (.png or .svg; may be given twice)",
     )
+    parser.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="write the step's ops, sizes and costs to FILE (.json), for tvm-dtr simulate",
+    )
     args.add_build_options(parser)
     parser.set_defaults(command=run_program)
 
@@ -69,6 +74,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
 def run_program(arguments: argparse.Namespace) -> int:
     _check(arguments)
     program = _open(arguments)
+    _write_trace(arguments.trace, program)
     settings = measure.Settings(
         model=Path(arguments.program).stem,
         steps=arguments.steps,
@@ -99,7 +105,9 @@ def run_program(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     """Everything that can be refused before the long work."""
     args.check_input(arguments.program)
-    check_outputs([arguments.json, *arguments.plot])
+    check_outputs([arguments.json, arguments.trace, *arguments.plot])
+    if arguments.trace is not None and Path(arguments.trace).suffix != ".json":
+        raise UsageError(f"trace '{arguments.trace}': the name must end in .json")
     given = args.build_options_given(arguments)
     if not _is_model(arguments) and given:
         raise UsageError(
@@ -124,6 +132,13 @@ def _open(arguments: argparse.Namespace) -> Any:
     import tvm_dtr
 
     return tvm_dtr.load(arguments.program)
+
+
+def _write_trace(name: str | None, program: Any) -> None:
+    if name is None:
+        return
+    with replacing(name) as draft:
+        draft.write_text(program.graph.to_json() + "\n", encoding="utf-8")
 
 
 def _draw(path: str, runs: list[measure.Run], model: str) -> None:
