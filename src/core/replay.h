@@ -67,6 +67,7 @@ struct ReplayOptions {
   RuntimeOptions runtime;
   bool record_memory = false;
   bool record_events = false;
+  bool measure_search = false;  // Stats::search_seconds, at the cost of reading clocks
   // As the DTR authors' simulator: bytes as given, with no rounding to classes and pages; small
   // storages are evicted like others; pending ops never let go of their operands.
   bool exact_bytes = false;
