@@ -70,6 +70,7 @@ class Replay:
         events: bool = False,
         exact_bytes: bool = False,
         dealloc: str = "eager",
+        reserve: int = 0,
         measure_search: bool = False,
     ) -> dict: ...
     def lower_bound(self) -> int: ...
@@ -83,4 +84,5 @@ class Replay:
         thrash_limit: float = 10.0,
         tolerance: int = 65536,
         dealloc: str = "eager",
+        reserve: int = 0,
     ) -> int: ...

@@ -24,9 +24,11 @@ class Loss:
     variable: relay.Var | None = None
 
 
-def _fed(name: str, shape: tuple[int, ...], dtype: str) -> tuple[TensorSpec, relay.Var]:
+def _fed(
+    name: str, shape: tuple[int, ...], dtype: str, classes: int | None = None
+) -> tuple[TensorSpec, relay.Var]:
     variable = infer_local(relay.var(name, shape=shape, dtype=dtype))
-    return TensorSpec(name, shape, dtype), variable
+    return TensorSpec(name, shape, dtype, classes), variable
 
 
 def cross_entropy(name: str, output: Expr) -> Loss:
@@ -39,7 +41,7 @@ def cross_entropy(name: str, output: Expr) -> Loss:
     if not shape:
         raise ModelError(f"output '{name}' is a scalar; cross_entropy expects logits (N, C, ...)")
     axis = 1 if len(shape) > 2 else len(shape) - 1
-    spec, labels = _fed("labels", shape[:axis] + shape[axis + 1 :], "int64")
+    spec, labels = _fed("labels", shape[:axis] + shape[axis + 1 :], "int64", shape[axis])
     call = infer_local(softmax_cross_entropy(output, labels, axis))
     return Loss(relay.TupleGetItem(call, 0), spec, labels)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # From step to step small state tensors come to share slabs with what has been freed since, which a
 # replay of one step does not see: at most a slab of 16 KiB for each of the arena's six classes.
-_SLAB_MARGIN_BYTES = 6 * 16384
+_SLAB_RESERVE_BYTES = 6 * 16384
 _TOLERANCE_BYTES = 65536  # of the smallest budget that an error names
 _NO_LIMIT = 1000.0  # a replay that recomputes more than this is as good as endless
 _WORTH_CHANGING = 0.005  # of slowdown, to leave the default policy
@@ -109,10 +109,10 @@ def _refuse(
     graph = program.graph
     tolerance = max(_TOLERANCE_BYTES, program.unbudgeted_peak_bytes // 512)
     options: dict[str, Any] = {"seed": seed, "tolerance": tolerance}
-    options["thrash_limit"] = thrash_limit if thrash_limit > 0 else _NO_LIMIT
-    smallest = _SLAB_MARGIN_BYTES + min(
-        program.replay.smallest_budget(policy=name, **options) for name in names
-    )
+    # Half the limit: near it a step is chaotic, and must not be what we recommend.
+    options["thrash_limit"] = thrash_limit / 2 if thrash_limit > 0 else _NO_LIMIT
+    options["reserve"] = _SLAB_RESERVE_BYTES
+    smallest = min(program.replay.smallest_budget(policy=name, **options) for name in names)
     failed = failure["failed_op"]
     kernel = graph.kernels[graph.ops[failed].kernel].name if failed >= 0 else None
     if failure["result"] == "thrash":

@@ -19,6 +19,8 @@ class Spec(Protocol):
     def shape(self) -> tuple[int, ...]: ...
     @property
     def dtype(self) -> str: ...
+    @property
+    def classes(self) -> int | None: ...
 
 
 def check_inputs(specs: Sequence[Spec], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -28,7 +30,8 @@ def check_inputs(specs: Sequence[Spec], given: Mapping[str, Any]) -> dict[str, n
     numbers and lists take the expected type.
 
     Raises:
-        InputError: names every input that is missing, unknown, misshaped or wrongly typed.
+        InputError: names every input that is missing, unknown, misshaped, wrongly typed or, for
+            labels, outside of the classes.
     """
     problems = [
         f"missing input '{spec.name}' ({_form(spec)})" for spec in specs if spec.name not in given
@@ -69,7 +72,17 @@ def _convert(spec: Spec, value: Any) -> np.ndarray:
     is_typed = isinstance(value, np.ndarray | np.generic)
     if not _converts(array.dtype, dtype, is_typed):
         raise ValueError(f"expected {_form(spec)}, got {_got(array)}: convert it first")
+    _check_classes(spec, array)
     return np.ascontiguousarray(array, dtype=dtype).reshape(spec.shape)
+
+
+def _check_classes(spec: Spec, array: np.ndarray) -> None:
+    """A label outside of the classes would change the loss and no gradient: silently wrong."""
+    if spec.classes is None or array.size == 0:
+        return
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high >= spec.classes:
+        raise ValueError(f"expected values 0 to {spec.classes - 1}, got {low} to {high}")
 
 
 def _converts(given: np.dtype, expected: np.dtype, is_typed: bool) -> bool:

@@ -11,11 +11,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor that goes into a step."""
+    """A tensor that goes into a step. ``classes``: its values are 0 to ``classes - 1``, if set."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    classes: int | None = None
 
 
 @dataclass(frozen=True)

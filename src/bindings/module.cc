@@ -117,13 +117,15 @@ nb::list Events(const dtr::ReplayResult& result) {
 
 nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const std::string& policy,
              const std::string& search, uint64_t seed, double thrash_limit, bool memory,
-             bool events, bool exact_bytes, const std::string& dealloc, bool measure_search) {
+             bool events, bool exact_bytes, const std::string& dealloc, uint64_t reserve,
+             bool measure_search) {
   dtr::ReplayOptions options;
   options.budget = budget.value_or(dtr::kUnlimited);
   options.runtime = Options(policy, search, seed, thrash_limit, dealloc);
   options.record_memory = memory;
   options.record_events = events;
   options.exact_bytes = exact_bytes;
+  options.reserve = reserve;
   options.measure_search = measure_search;
   dtr::ReplayResult r;
   {
@@ -176,18 +178,22 @@ NB_MODULE(_core, m) {
                   "One cost an op, one size a tensor; ops name tensors by runs of flat arrays.")
       .def("run", &Run, "budget"_a = nb::none(), "policy"_a = "dtr-eq", "search"_a = "heap",
            "seed"_a = 0, "thrash_limit"_a = 10.0, "memory"_a = false, "events"_a = false,
-           "exact_bytes"_a = false, "dealloc"_a = "eager", "measure_search"_a = false)
+           "exact_bytes"_a = false, "dealloc"_a = "eager", "reserve"_a = 0,
+           "measure_search"_a = false)
       .def("lower_bound", &dtr::LowerBound)
       .def("constant_bytes", &dtr::ConstantBytes)
       .def("largest_op_bytes", &dtr::LargestOpBytes)
       .def(
           "smallest_budget",
           [](const dtr::Program& program, const std::string& policy, const std::string& search,
-             uint64_t seed, double thrash_limit, uint64_t tolerance, const std::string& dealloc) {
+             uint64_t seed, double thrash_limit, uint64_t tolerance, const std::string& dealloc,
+             uint64_t reserve) {
             nb::gil_scoped_release release;
-            return dtr::SmallestBudget(
-                program, Options(policy, search, seed, thrash_limit, dealloc), tolerance);
+            dtr::ReplayOptions options;
+            options.runtime = Options(policy, search, seed, thrash_limit, dealloc);
+            options.reserve = reserve;
+            return dtr::SmallestBudget(program, options, tolerance);
           },
           "policy"_a = "dtr-eq", "search"_a = "heap", "seed"_a = 0, "thrash_limit"_a = 10.0,
-          "tolerance"_a = 65536, "dealloc"_a = "eager");
+          "tolerance"_a = 65536, "dealloc"_a = "eager", "reserve"_a = 0);
 }

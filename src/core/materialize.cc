@@ -312,7 +312,7 @@ Block Runtime::AllocateOrEvict(uint64_t bytes, OpId op) {
     do {
       StorageId victim = SelectVictim();
       if (victim == kNone && RelaxPending()) continue;
-      if (victim == kNone) ThrowBudgetError(bytes, op);
+      if (victim == kNone) ThrowBudgetError(bytes, op, StillNeeded(bytes, op));
       Evict(victim, /*eager=*/false);
       block = arena_->Allocate(bytes);
     } while (!block);
@@ -354,7 +354,7 @@ std::vector<Holder> Runtime::Holders() const {
 
 // Bytes that the op has yet to get, the request that failed included.
 uint64_t Runtime::StillNeeded(uint64_t bytes, OpId id) const {
-  if (id == kNone) return std::max<uint64_t>(arena_->BytesToAllocate(bytes), 1);
+  if (id == kNone) return arena_->BytesToAllocate(bytes);
   const Op& op = graph_.ops_[id];
   uint64_t needed = 0;
   size_t scratched = 0;
@@ -368,8 +368,8 @@ uint64_t Runtime::StillNeeded(uint64_t bytes, OpId id) const {
   return needed;
 }
 
-void Runtime::ThrowBudgetError(uint64_t bytes, OpId op) {
-  uint64_t needed = arena_->active() + StillNeeded(bytes, op);
+void Runtime::ThrowBudgetError(uint64_t bytes, OpId op, uint64_t still_needed) {
+  uint64_t needed = arena_->active() + still_needed;
   uint64_t budget = arena_->capacity();
   throw BudgetError("the memory budget is too small: nothing is left to evict", op,
                     op == kNone ? kNone : graph_.ops_[op].kernel, budget, bytes,

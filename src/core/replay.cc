@@ -170,6 +170,7 @@ ReplayResult Replay(const Program& program, const ReplayOptions& options) {
   } else {
     arena = std::make_unique<PageArena>(options.budget, /*backed=*/false);
   }
+  bool fits = arena->Charge(options.reserve);
   NoExecutor executor;
   RuntimeOptions runtime_options = options.runtime;
   runtime_options.measure_time = options.measure_search;
@@ -182,6 +183,7 @@ ReplayResult Replay(const Program& program, const ReplayOptions& options) {
   if (options.record_memory || options.record_events) runtime.set_observer(&recorder);
   uint32_t current_op = kNone;
   try {
+    if (!fits) throw BudgetError("", kNone, kNone, options.budget, 0, 0, options.reserve, {});
     Player(program, &runtime, &recorder).Run(&current_op);
     result.result = "ok";
   } catch (const BudgetError& e) {
@@ -191,7 +193,7 @@ ReplayResult Replay(const Program& program, const ReplayOptions& options) {
   } catch (const ThrashError&) {
     result.result = "thrash";
   }
-  result.peak_bytes = arena->peak_active();
+  result.peak_bytes = arena->peak_active() - (fits ? options.reserve : 0);
   result.pinned_bytes = runtime.pinned_bytes();
   result.stats = runtime.stats();
   if (result.stats.compute_cost > 0) {
@@ -264,23 +266,44 @@ uint64_t LowerBound(const Program& program) {
   return base + std::max(most, results);
 }
 
-uint64_t SmallestBudget(const Program& program, const RuntimeOptions& options, uint64_t tolerance) {
-  ReplayOptions replay;
-  replay.runtime = options;
-  uint64_t works = Replay(program, replay).peak_bytes;
-  uint64_t fails = LowerBound(program);
-  replay.budget = fails;
-  if (fails >= works || Replay(program, replay).result == "ok") return std::min(fails, works);
-  tolerance = std::max<uint64_t>(tolerance, PageArena::kPage);
+namespace {
+
+// With the reserve and without: more memory is not always better.
+bool Works(const Program& program, ReplayOptions options, uint64_t budget) {
+  options.budget = budget;
+  if (Replay(program, options).result != "ok") return false;
+  if (options.reserve == 0) return true;
+  options.reserve = 0;
+  return Replay(program, options).result == "ok";
+}
+
+// The end of a bisection between a budget that fails and one that works.
+uint64_t Bisect(const Program& program, const ReplayOptions& options, uint64_t fails,
+                uint64_t works, uint64_t tolerance) {
   while (works - fails > tolerance) {
     uint64_t middle = fails + (works - fails) / 2;
-    replay.budget = middle;
-    ReplayResult result = Replay(program, replay);
-    if (result.result == "ok") {
-      works = std::max(result.peak_bytes, fails);
-    } else {
-      fails = middle;
-    }
+    (Works(program, options, middle) ? works : fails) = middle;
+  }
+  return works;
+}
+
+}  // namespace
+
+uint64_t SmallestBudget(const Program& program, const ReplayOptions& options, uint64_t tolerance) {
+  constexpr uint64_t kSamples = 12;
+  tolerance = std::max<uint64_t>(tolerance, PageArena::kPage);
+  ReplayOptions unlimited = options;
+  unlimited.budget = kUnlimited;
+  uint64_t peak = Replay(program, unlimited).peak_bytes + options.reserve;
+  uint64_t lowest = std::min(LowerBound(program) + options.reserve, peak);
+  if (Works(program, options, lowest)) return lowest;
+  uint64_t works = Bisect(program, options, lowest, peak, tolerance);
+  uint64_t below = lowest;
+  for (uint64_t i = 1; i < kSamples; ++i) {
+    uint64_t sample = lowest + (works - lowest) / kSamples * i;
+    if (sample + tolerance >= works) break;
+    if (Works(program, options, sample)) return Bisect(program, options, below, sample, tolerance);
+    below = sample;
   }
   return works;
 }

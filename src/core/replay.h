@@ -67,6 +67,8 @@ struct ReplayOptions {
   RuntimeOptions runtime;
   bool record_memory = false;
   bool record_events = false;
+  // Bytes of the budget that something else holds throughout.
+  uint64_t reserve = 0;
   bool measure_search = false;  // Stats::search_seconds, at the cost of reading clocks
   // As the DTR authors' simulator: bytes as given, with no rounding to classes and pages; small
   // storages are evicted like others; pending ops never let go of their operands.
@@ -84,10 +86,11 @@ uint64_t LargestOpBytes(const Program& program);
 // with the results.
 uint64_t LowerBound(const Program& program);
 
-// The smallest budget, to within `tolerance` bytes, at which Replay gives "ok"; found by
-// bisection between LowerBound and the unbudgeted peak, so a smaller one may exist where success
-// is not monotone in the budget. The value returned has been tried.
-uint64_t SmallestBudget(const Program& program, const RuntimeOptions& options, uint64_t tolerance);
+// A small budget at which Replay gives "ok", to within `tolerance` bytes. Success is not monotone
+// in the budget: after a bisection between LowerBound and the unbudgeted peak, budgets below its
+// result are sampled, and the lowest that works is refined again. The value returned works, with
+// and without options.reserve; below it there may be others.
+uint64_t SmallestBudget(const Program& program, const ReplayOptions& options, uint64_t tolerance);
 
 }  // namespace dtr
 

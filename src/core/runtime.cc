@@ -80,7 +80,7 @@ TensorId Runtime::AddConstant(uint64_t bytes) {
 TensorId Runtime::AddExternal(void* data, uint64_t bytes) {
   while (!arena_->Charge(bytes)) {
     StorageId victim = SelectVictim();
-    if (victim == kNone) ThrowBudgetError(bytes, kNone);
+    if (victim == kNone) ThrowBudgetError(bytes, kNone, bytes);
     Evict(victim, /*eager=*/false);
   }
   StorageId storage = NewStorage(bytes);

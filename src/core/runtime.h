@@ -188,7 +188,7 @@ class Runtime {
   void Evict(StorageId storage, bool eager);
   std::vector<Holder> Holders() const;
   uint64_t StillNeeded(uint64_t bytes, OpId op) const;
-  [[noreturn]] void ThrowBudgetError(uint64_t bytes, OpId op);
+  [[noreturn]] void ThrowBudgetError(uint64_t bytes, OpId op, uint64_t still_needed);
   StorageId SelectVictim();
   void Lock(StorageId storage);
   void Unlock(StorageId storage);

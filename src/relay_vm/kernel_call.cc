@@ -94,7 +94,8 @@ void DtrVirtualMachine::CallKernel(KernelId id) {
     } catch (const WorkspaceShort& error) {
       // Without a bound from the compiler the need shows when the kernel runs: it has failed
       // before it was done, its outputs are unwritten, so it can run again with more.
-      if (kernel.workspace_known || error.kernel != id) throw;
+      const bool helps = error.needed > kernel.workspace_bytes;
+      if (kernel.workspace_known || error.kernel != id || !helps) throw;
       kernel.workspace_bytes = error.needed;
     }
   }

@@ -78,27 +78,31 @@ WorkspaceStack* WorkspaceStack::NewMeasuring() {
 void* WorkspaceStack::Allocate(int device_type, int device_id, uint64_t bytes, int code, int bits) {
   uint64_t rounded = Align(std::max<uint64_t>(bytes, 1));
   bool fits = measuring_ || top_ + rounded <= size_;
-  if (!fits || depth_ == kMaxDepth) {
+  if (!fits) {
     RaiseTo(&root_->needed_, OpBytes(top_ + rounded));
     return nullptr;  // the kernel gives up; the op reports how much was missing
   }
   void* data = measuring_ ? TVMBackendAllocWorkspace(device_type, device_id, bytes, code, bits)
                           : base_ + top_;
-  entries_[depth_++] = {data, rounded};
+  Push({data, rounded});
   top_ += rounded;
   if (measuring_) RaiseTo(&root_->peak_, OpBytes(top_));
   return data;
 }
 
+void WorkspaceStack::Push(Entry pushed) {
+  if (depth_ >= kInline && deep_.size() <= depth_ - kInline) deep_.resize(2 * depth_);
+  entry(depth_++) = pushed;
+}
+
+// Two allocations of one scope may be freed in either order: what lies under another waits for it.
 int WorkspaceStack::Free(int device_type, int device_id, void* data) {
-  // Kernels free in the order of allocation as often as in reverse: what is freed below the top
-  // goes with the last one above it.
-  for (int i = depth_ - 1; i >= 0; --i) {
-    if (entries_[i].data != data) continue;
-    entries_[i].data = nullptr;
+  for (size_t i = depth_; i-- > 0;) {
+    if (entry(i).data != data) continue;
+    entry(i).data = nullptr;
     break;
   }
-  while (depth_ > 0 && !entries_[depth_ - 1].data) top_ -= entries_[--depth_].bytes;
+  while (depth_ > 0 && entry(depth_ - 1).data == nullptr) top_ -= entry(--depth_).bytes;
   return measuring_ ? TVMBackendFreeWorkspace(device_type, device_id, data) : 0;
 }
 

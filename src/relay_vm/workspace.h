@@ -20,7 +20,7 @@
 
 namespace dtr::relay_vm {
 
-// A thread's stack of workspace allocations.
+// A thread's stack of workspace allocations: storage scopes nest.
 class WorkspaceStack {
  public:
   // Of an op: the block reserved for it.
@@ -42,13 +42,13 @@ class WorkspaceStack {
 
  private:
   struct Entry {
-    void* data;
+    void* data;  // null: freed
     uint64_t bytes;
   };
-  // Unrolled kernels hold a buffer for each accumulator: dozens at a time. On the stack, untouched
-  // until used.
-  static constexpr int kMaxDepth = 1024;
+  static constexpr size_t kInline = 64;
 
+  Entry& entry(size_t i) { return i < kInline ? entries_[i] : deep_[i - kInline]; }
+  void Push(Entry pushed);
   void RaiseTo(std::atomic<uint64_t>* value, uint64_t bytes);
   uint64_t OpBytes(uint64_t top) const {
     return launcher_ ? launcher_->OpBytes(launcher_->top_ + tasks_ * top) : top;
@@ -61,9 +61,10 @@ class WorkspaceStack {
   uint64_t size_ = 0;
   uint64_t top_ = 0;
   uint64_t tasks_ = 1;
-  int depth_ = 0;
+  size_t depth_ = 0;
   std::atomic<uint64_t> needed_{0}, peak_{0};  // of the root
-  Entry entries_[kMaxDepth];
+  Entry entries_[kInline];
+  std::vector<Entry> deep_;  // those from kInline on: unrolled kernels have hundreds
 };
 
 // The hooked variables of the loaded kernel libraries.

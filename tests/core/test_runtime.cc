@@ -192,6 +192,25 @@ TEST(NeededBudgetIsEnoughForSmallBlocks) {
   EXPECT_EQ(arena.active(), 0u);
 }
 
+// External memory needs its exact bytes, whatever slabs are open.
+TEST(NeededBudgetIsEnoughForExternalMemory) {
+  dtr::PageArena arena(dtr::PageArena::kSlab + 100);
+  HashExecutor executor;
+  dtr::Runtime runtime(&arena, &executor, dtr::RuntimeOptions());
+  dtr::TensorId small = runtime.AddConstant(64);  // opens a slab with room for more
+  char data[64] = {};
+  try {
+    for (int i = 0; i < 2; ++i) runtime.AddExternal(data, 64);
+    EXPECT(false);
+  } catch (const dtr::BudgetError& e) {
+    EXPECT_EQ(e.short_bytes, 28u);
+    runtime.SetBudget(e.needed_budget_bytes);
+  }
+  runtime.AddExternal(data, 64);
+  runtime.Validate();
+  runtime.Release(small);
+}
+
 TEST(BudgetBelowWhatIsPinnedIsRefusedAndKept) {
   Lab lab(4);
   dtr::TensorId x = lab.Constant(1);

@@ -93,15 +93,57 @@ class Convs(nn.Module):
         return F.log_softmax(self.fc(x), 1)
 
 
-def write(name, model, shape, classes):
+class Transformer(nn.Module):
+    """A causal language model in small: embeddings, attention, layer norm, gelu, tied head."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(11, 16), nn.Embedding(6, 16)
+        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(16) for _ in range(3))
+        self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+        self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 16)
+
+    def forward(self, x):
+        n, t = x.shape
+        h = self.tokens(x) + self.places(torch.arange(t))
+        q, k, v = self.qkv(self.norm1(h)).view(n, t, 3, 4, 4).permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(-1, -2) / 2.0
+        mask = torch.ones(t, t, dtype=torch.bool).triu(1)
+        weights = scores.masked_fill(mask, -1e9).softmax(-1)
+        h = h + self.out((weights @ v).transpose(1, 2).reshape(n, t, 16))
+        h = h + self.down(F.gelu(self.up(self.norm2(h))))
+        return (self.norm3(h) @ self.tokens.weight.T).transpose(1, 2)
+
+
+class UNet(nn.Module):
+    """Transposed convolution, concatenated skips, group and instance norm, upsampling."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(3, 8, 3, 1, 1), nn.Conv2d(8, 8, 3, 2, 1)
+        self.c, self.up = nn.Conv2d(8, 8, 3, 2, 1), nn.ConvTranspose2d(8, 8, 2, 2)
+        self.d, self.e = nn.Conv2d(16, 8, 3, 1, 1), nn.Conv2d(16, 4, 1)
+        self.norm1, self.norm2 = nn.GroupNorm(2, 8), nn.InstanceNorm2d(8, affine=True)
+
+    def forward(self, x):
+        a = F.silu(self.norm1(self.a(x)))
+        b = F.hardswish(self.norm2(self.b(a)))
+        c = F.elu(self.c(b))
+        d = F.softplus(self.d(torch.cat([self.up(c), b], 1)))
+        d = F.interpolate(d, scale_factor=2, mode="bilinear", align_corners=False)
+        return self.e(torch.cat([d, a], 1))
+
+
+def write(name, model, shape, classes, x=None):
     torch.manual_seed(sum(map(ord, name)))
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.uniform_(module.weight, 0.5, 1.5)
             nn.init.normal_(module.bias, 0, 0.2)
-    x, labels = torch.randn(shape), torch.randint(classes, shape[:1])
-    path = HERE / f"torch_{name}.onnx"
     model.eval()
+    x = torch.randn(shape) if x is None else x
+    labels = torch.randint(classes, [n for i, n in enumerate(model(x).shape) if i != 1])
+    path = HERE / f"torch_{name}.onnx"
     torch.onnx.export(
         model,
         (x,),
@@ -127,6 +169,9 @@ def main():
     write("resnet", ResNet(), (4, 3, 32, 32), 10)
     write("depthwise", Depthwise(), (4, 3, 12, 12), 5)
     write("convs", Convs(), (3, 3, 20, 17), 4)
+    tokens = torch.randint(11, (3, 6))
+    write("transformer", Transformer(), tokens.shape, 11, tokens)
+    write("unet", UNet(), (2, 3, 12, 16), 4)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def assert_close(actual, expected, tolerance=1e-4):
     np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale)
 
 
-@pytest.mark.parametrize("name", ["resnet", "depthwise", "convs"])
+@pytest.mark.parametrize("name", ["resnet", "depthwise", "convs", "transformer", "unet"])
 def test_step_equals_pytorch(name):
     golden = np.load(DATA / f"torch_{name}.npz")
     model = onnx.load(DATA / f"torch_{name}.onnx")
@@ -129,9 +129,7 @@ def test_model_without_parameters():
 
 def test_op_without_gradient_names_the_node():
     maker = ModelMaker()
-    w = maker.weight("w", np.ones((2, 3)))
-    y = maker.node(
-        "Pad", [w, maker.weight("p", np.array([0, 1, 0, 1]))], name="mirror", mode="reflect"
-    )
-    with pytest.raises(ModelError, match=r"'mirror' \(Pad\).*reflect"):
+    w = maker.weight("w", np.ones((2, 3, 4, 4)))
+    y = maker.node("LRN", [w], name="squash", size=3)
+    with pytest.raises(ModelError, match=r"'squash' \(LRN\).*gradient"):
         make_training_step(maker.model(y), loss="mse")

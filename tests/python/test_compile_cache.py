@@ -9,6 +9,7 @@ import pytest
 from random_steps import as_step, random_step, run_stock, same_bits
 from tvm import relay
 
+import tvm_dtr
 from tvm_dtr.compile import compile_step, kernels
 from tvm_dtr.compile.cache import KernelCache, cache_folder
 from tvm_dtr.errors import ProgramError, UsageError
@@ -116,7 +117,7 @@ sys.stdout.write(program.executable.bytecode)
 
 def build_process(seed, jobs):
     """A build in an own process whose script has no __main__ guard."""
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+    paths = [str(Path(__file__).parent), str(Path(tvm_dtr.__file__).parents[1])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-c", BUILD, str(seed), str(jobs)]
     return subprocess.Popen(

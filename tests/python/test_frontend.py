@@ -92,14 +92,31 @@ def test_dead_nodes_are_ignored():
     assert import_model(maker.model(maker.node("Relu", [x], name="y"))).outputs[0][0] == "y"
 
 
-def test_dropout_that_drops_is_refused():
-    maker = ModelMaker()
-    x = maker.input("x", [2, 3])
-    ratio = maker.weight("r", np.array(0.5))
-    assert "ratio 0.5" in message(import_model, maker.model(maker.node("Dropout", [x, ratio])))
-    maker = ModelMaker()
-    x, ratio = maker.input("x", [2, 3]), maker.weight("r", np.array(0.0))
-    import_model(maker.model(maker.node("Dropout", [x, ratio])))
+def dropout_model(ratio, size=4096):
+    maker = ModelMaker(dtype="float64")
+    w, r = maker.weight("w", np.ones(size)), maker.weight("r", np.array(ratio))
+    return maker.model(maker.node("Dropout", [w, r], name="y"))
+
+
+def test_dropout_draws_a_new_mask_each_step_and_the_same_for_the_gradient():
+    run = compiled(dropout_model(0.25))
+    masks = []
+    for _ in range(3):
+        got = run(target=np.zeros(4096))
+        run.state["random_key"] = got["random_key"]
+        assert set(np.unique(got["y"])) == {0.0, 1 / 0.75}
+        assert abs(np.mean(got["y"] == 0) - 0.25) < 0.03
+        np.testing.assert_allclose(got["grad:w"], 2 * got["y"] * got["y"] / 4096)
+        masks.append(got["y"] != 0)
+    agree = np.mean(masks[0] == masks[1]), np.mean(masks[1] == masks[2])
+    assert all(abs(a - (0.75**2 + 0.25**2)) < 0.04 for a in agree)
+    run.state["random_key"] = np.zeros(2, "uint32")
+    np.testing.assert_array_equal(run(target=np.zeros(4096))["y"] != 0, masks[0])
+
+
+def test_dropout_ratios():
+    assert "ratio 1" in message(import_model, dropout_model(1.0))
+    assert "random_key" not in import_model(dropout_model(0.0)).state
 
 
 def test_weight_listed_as_input_is_a_parameter():

@@ -12,6 +12,7 @@ import pytest
 import tvm
 from random_steps import arrays_for, random_step, run_stock, same_bits
 
+import tvm_dtr
 import tvm_dtr.program_file as program_file
 from tvm_dtr.compile import compile_step
 from tvm_dtr.errors import ProgramError
@@ -88,7 +89,7 @@ def test_runs_in_another_process_which_cleans_up(program, step, saved, tmp_path)
     arrays = {**arrays_for(step.inputs, 1), **step.initial_state}
     np.savez(tmp_path / "in.npz", **arrays)
     command = [sys.executable, "-c", RUN, saved, tmp_path / "in.npz", tmp_path / "out.npz"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(tvm_dtr.__file__).parents[1])}
     done = subprocess.run(command, env=environment, text=True, capture_output=True, check=True)
     with np.load(tmp_path / "out.npz") as found:
         assert same_bits([found[n] for n in found], run_stock(program.executable, step))

@@ -12,8 +12,11 @@ from tvm_dtr.relay_ops import (
     conv2d,
     conv2d_input_gradient,
     conv2d_weight_gradient,
+    dropout_mask,
     max_pool2d_gradient,
+    take_gradient,
 )
+from tvm_dtr.relay_ops.dropout_mask import threefry2x32
 
 
 def run(op, *arrays, **attrs):
@@ -169,3 +172,36 @@ def test_variance_far_from_zero_does_not_cancel():
     x = (np.random.default_rng(0).normal(size=(8, 2, 64)) * 1e-2 + 100).astype("float32")
     _, variance = run(batch_statistics, x)
     np.testing.assert_allclose(variance, x.astype("float64").var((0, 2)), rtol=1e-2)
+
+
+def test_dropout_mask_is_threefry():
+    """Against the generator's definition in NumPy, which gives the published test vectors."""
+    with np.errstate(over="ignore"):
+        zero = np.uint32(0)
+        first = threefry2x32((zero, zero), (zero, zero))
+        assert [hex(v) for v in first] == ["0x6b200159", "0x99ba4efe"]
+        pi = [np.uint32(v) for v in (0x13198A2E, 0x03707344, 0x243F6A88, 0x85A308D3)]
+        assert [hex(v) for v in threefry2x32(tuple(pi[:2]), tuple(pi[2:]))] == [
+            "0xc4923a9c",
+            "0x483df7a0",
+        ]
+        key = np.array([7, 9], "uint32")
+        words = [threefry2x32(tuple(key), (np.uint32(i), np.uint32(3)))[0] for i in range(3000)]
+    got = run(dropout_mask, key, shape=(3, 1000), dtype="float32", ratio=0.5, stream=3)
+    expected = np.where(np.array(words) >= 2**31, 2.0, 0.0).reshape(3, 1000)
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_take_gradient_sums_repeated_indices(axis):
+    rng = np.random.default_rng(0)
+    shape, index = (4, 5, 130), np.array([[3, 0], [3, 3]])
+    y = np.take(np.zeros(shape), index, axis)
+    dy = rng.normal(size=y.shape)
+    expected = np.zeros(shape)
+    moved = np.moveaxis(expected, axis, 0)
+    flat_dy = np.moveaxis(dy, (axis, axis + 1), (0, 1))
+    for at in np.ndindex(2, 2):
+        moved[index[at]] += flat_dy[at]
+    got = run(take_gradient, dy, index, shape=shape, axis=axis)
+    np.testing.assert_allclose(got, expected, rtol=1e-12)

@@ -7,6 +7,7 @@ import tvm
 from relay_programs import compile_function, compile_module, from_file, randn
 from tvm import relay
 
+from tvm_dtr.plugin import load_plugin
 from tvm_dtr.vm import VirtualMachine
 
 
@@ -107,3 +108,42 @@ def test_budget_counts_workspace(library):
     assert caught.value.needed_budget_bytes == peak
     vm.set_budget(peak)
     np.testing.assert_array_equal(vm.resume().numpy(), expected)
+
+
+def scratch_kernel(path, outer, inner):
+    """A library with f(A): `outer` buffers of 2 KiB, then `inner` more in each turn of a parallel
+    loop of four; each is written and summed into A."""
+    builder = tvm.tir.ir_builder.create()
+    a = tvm.tir.decl_buffer((4,), "float32", name="A")
+    out = builder.buffer_ptr(a)
+
+    def fill(count, name, at):
+        at = tvm.tir.convert(at)
+        for k in range(count):
+            scratch = builder.allocate("float32", 512, name=f"{name}{k}")
+            with builder.for_range(0, 512, name="j") as j:
+                scratch[j] = tvm.tir.Cast("float32", at + j)
+            with builder.for_range(0, 512, name="s") as s:
+                out[at] = out[at] + scratch[s]
+
+    fill(outer, "outer", 0)
+    with builder.for_range(0, 4, name="i", kind="parallel") as i:
+        fill(inner, "inner", i)
+    function = tvm.tir.PrimFunc([a], builder.get()).with_attr("global_symbol", "f")
+    # Storage rewrite would let the buffers share memory.
+    options = {"tir.disable_storage_rewrite": True}
+    with tvm.transform.PassContext(opt_level=0, config=options):
+        tvm.build(tvm.IRModule({"f": function}), target="llvm").export_library(path)
+    return tvm.runtime.load_module(path)
+
+
+@pytest.mark.parametrize("outer, inner", [(1, 0), (70, 0), (0, 3), (2, 70)])
+def test_measured_need_counts_every_task(tmp_path, outer, inner):
+    path = str(tmp_path / "scratch.so")
+    module = scratch_kernel(path, outer, inner)
+    load_plugin()
+    measure = tvm.get_global_func("tvm_dtr.measure_workspace")
+    measure(path, "begin")
+    module["f"](tvm.nd.array(np.zeros(4, "float32")))
+    threads = tvm.runtime.num_threads()
+    assert measure(path, "end") == 2048 * (outer + inner * min(threads, 4))

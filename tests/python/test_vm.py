@@ -172,7 +172,8 @@ def test_a_step_that_ran_out_can_go_on(program, batch, reference):
 
 def test_thrashing_stops_and_leaves_the_parameters(program, batch, reference):
     smallest = program.replay.smallest_budget(thrash_limit=0) + 6 * 16384
-    vm = VirtualMachine(program, memory_budget=smallest, thrash_limit=1e-9)
+    vm = VirtualMachine(program, thrash_limit=1e-9)
+    vm.set_budget(smallest)
     with pytest.raises(ThrashError, match="thrash limit"):
         vm.step(**batch)
     vm.set_budget(None)

@@ -12,7 +12,7 @@ from tvm import relay
 
 from ..errors import ModelError
 from ..relay_graph import Expr, shape_of, source_of
-from ..relay_ops import conv2d, conv2d_input_gradient, conv2d_weight_gradient
+from ..relay_ops import conv2d, conv2d_input_gradient, conv2d_weight_gradient, packing_pays
 from .rules import Adjoint, gradient
 
 Pair = tuple[int, int]
@@ -84,6 +84,11 @@ def geometry(call: relay.Call) -> Geometry:
 
 def input_gradient(dy: Expr, w: Expr, g: Geometry) -> Expr:
     """dx of shape (batch, channels, *size)."""
+    plain = g.stride == g.dilation == (1, 1)
+    if plain and packing_pays(g.groups, g.batch, g.filters, g.size):
+        return relay.nn.conv2d_transpose(
+            dy, w, channels=g.channels, kernel_size=g.kernel, padding=(*g.before, *g.after)
+        )
     return conv2d_input_gradient(
         dy,
         w,
@@ -127,7 +132,7 @@ def weight_gradient(x: Expr, dy: Expr, g: Geometry) -> Expr:
     """dw of shape (filters, channels / groups, *kernel)."""
     if g.kernel == (1, 1) and g.stride == (1, 1) and g.before == g.after == (0, 0):
         x, dy, g = _as_rows(x, dy, g)
-    if g.out[1] <= 4 and g.groups == 1:
+    if g.out[1] <= 4 and g.out[0] * g.out[1] <= 16 and g.groups == 1:
         return _swapped_weight_gradient(x, dy, g)
     return conv2d_weight_gradient(
         dy,

@@ -47,6 +47,7 @@ CONSTANT_OPS.update(
         "arange",
         "one_hot",
         "argsort",
+        "dtr.dropout_mask",
         "random.threefry_generate",
         "random.threefry_split",
     ]

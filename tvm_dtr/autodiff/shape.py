@@ -6,6 +6,7 @@ from tvm import relay
 
 from ..errors import ModelError
 from ..relay_graph import Expr, shape_of, source_of
+from ..relay_ops import take_gradient
 from .rules import Adjoint, gradient
 from .scalars import sum_to_shape, zeros
 
@@ -172,3 +173,11 @@ def _bias_add(adjoint: Adjoint) -> list[Expr | None]:
     axis = int(call.attrs.axis) % rank
     others = [i for i in range(rank) if i != axis]
     return [dy, relay.sum(dy, axis=others) if adjoint.needs[1] else None]
+
+
+@gradient("take")
+def _take(adjoint: Adjoint) -> list[Expr | None]:
+    call = adjoint.call
+    x, indices = call.args
+    axis = int(call.attrs.axis) % len(shape_of(x))
+    return [take_gradient(adjoint.output, indices, shape_of(x), axis), None]

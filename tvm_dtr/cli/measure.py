@@ -82,12 +82,12 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
                 tensors = len(outputs) + len(vm.parameters)
             report(step + 1)
     row = _row(settings, budget, vm.stats, seconds, losses)
-    row.update(policy=vm.policy)
-    if vm.policy_choice is not None:
-        row.update(
-            policy_reason=vm.policy_choice.reason(),
-            predicted_slowdown=vm.policy_choice.prediction["slowdown"],
-        )
+    choice = vm.policy_choice
+    row.update(
+        policy=vm.policy,
+        policy_reason=None if choice is None else choice.reason(),
+        predicted_slowdown=None if choice is None else choice.prediction["slowdown"],
+    )
     row.update(unbudgeted_peak_bytes=program.unbudgeted_peak_bytes)
     row.update(verified=verify, verified_tensors=tensors)
     return Run(row, _trace(vm, inputs, label) if settings.trace else None)

@@ -162,7 +162,7 @@ def _print_runs(runs: list[measure.Run]) -> None:
     ]
     title = f"{runs[0].row['model']}, {runs[0].row['steps']} steps"
     print_table(title, columns, [_cells(run.row) for run in runs])
-    if "policy_reason" in runs[-1].row:
+    if runs[-1].row["policy_reason"] is not None:
         print(f"policy {runs[-1].row['policy_reason']}")
     if runs[-1].row["verified"]:
         count = runs[-1].row["verified_tensors"]

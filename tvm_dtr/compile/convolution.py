@@ -229,9 +229,9 @@ def _schedule_output(
     channel_outer, channel_inner = schedule[out].split(channel, block)
     row_outer, row_inner = schedule[out].split(row, rows)
     column_outer, column_inner = schedule[out].split(column, columns)
-    inner = (row_inner, column_inner, channel_inner)
+    inner = (channel_inner, row_inner, column_inner)
     schedule[out].reorder(shared, channel_outer, row_outer, column_outer, *inner)
-    schedule[out].vectorize(channel_inner)
+    schedule[out].vectorize(column_inner)
     if is_depthwise:
         shared = schedule[out].fuse(shared, channel_outer)
     schedule[out].parallel(shared)

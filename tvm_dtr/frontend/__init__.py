@@ -5,7 +5,7 @@ file per family of ops, and builds Relay in graph form. Initializers become para
 statistics become state, shapes are static, and normalization computes with batch statistics.
 """
 
-from . import activations, elementwise, nn, pooling, shape
+from . import activations, elementwise, nn, pooling, resize, shape
 from .importer import ImportedModel, import_model
 from .load import load_model
 from .registry import CONVERTERS
@@ -19,5 +19,6 @@ __all__ = [
     "load_model",
     "nn",
     "pooling",
+    "resize",
     "shape",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import onnx
 from tvm import relay
 
 from ..autodiff.normalization import log_softmax
@@ -74,12 +75,40 @@ def reciprocal(node: Node) -> Expr:
     return relay.const(1, dtype_of(x)) / x
 
 
-@converter("Sum")
-def total(node: Node) -> Expr:
-    y = node.tensor(0)
-    for i in range(1, node.operand_count):
-        y = relay.add(y, node.tensor(i))
-    return y
+_VARIADIC: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "Max": relay.maximum,
+    "Mean": relay.add,
+    "Min": relay.minimum,
+    "Sum": relay.add,
+}
+
+
+def _convert_variadic(op: Callable[[Expr, Expr], Expr]) -> Callable[[Node], Expr]:
+    def convert(node: Node) -> Expr:
+        y = node.tensor(0)
+        for i in range(1, node.operand_count):
+            y = op(y, node.tensor(i))
+        if node.op == "Mean":
+            y = y * relay.const(1 / node.operand_count, dtype_of(node.tensor(0)))
+        return y
+
+    return convert
+
+
+CONVERTERS.update({name: _convert_variadic(op) for name, op in _VARIADIC.items()})
+
+
+@converter("Where")
+def where(node: Node) -> Expr:
+    return relay.where(node.tensor(0), node.tensor(1), node.tensor(2))
+
+
+@converter("Cast", "CastLike")
+def cast(node: Node) -> Expr:
+    if node.op == "CastLike":
+        return relay.cast(node.tensor(0), node.dtype(1))
+    dtype = str(onnx.helper.tensor_dtype_to_np_dtype(node.attr("to")))
+    return relay.cast(node.tensor(0), dtype)
 
 
 def _softmax_axis(node: Node) -> tuple[Expr, int, tuple[int, ...]]:
@@ -109,7 +138,27 @@ def log_soft_max(node: Node) -> Expr:
     return y if shape_of(x) == shape else relay.reshape(y, shape)
 
 
+def _l1(x: Expr, **axes: object) -> Expr:
+    return relay.sum(relay.abs(x), **axes)
+
+
+def _sum_square(x: Expr, **axes: object) -> Expr:
+    return relay.sum(x * x, **axes)
+
+
+def _l2(x: Expr, **axes: object) -> Expr:
+    return relay.sqrt(relay.sum(x * x, **axes))
+
+
+def _log_sum(x: Expr, **axes: object) -> Expr:
+    return relay.log(relay.sum(x, **axes))
+
+
 _REDUCTIONS: dict[str, Callable[..., Expr]] = {
+    "ReduceL1": _l1,
+    "ReduceL2": _l2,
+    "ReduceLogSum": _log_sum,
+    "ReduceSumSquare": _sum_square,
     "ReduceMax": relay.max,
     "ReduceMean": relay.mean,
     "ReduceMin": relay.min,

@@ -21,6 +21,9 @@ from .values import Value
 
 Shapes = Mapping[str, Sequence[int]]
 
+# State of models with dropout: uint32 [seed, step]; the seed may be set before the first step.
+RANDOM_KEY = "random_key"
+
 
 @dataclass
 class ImportedModel:
@@ -55,6 +58,7 @@ class Importer:
         self.shapes = shapes
         self.values: dict[str, Value] = {}
         self.model = ImportedModel()
+        self.streams = 0
         self.opset = max(
             (o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1
         )
@@ -95,6 +99,17 @@ class Importer:
         if value.expr is None:
             value.expr = self._add_state(value)
         return value.expr
+
+    def random_key(self) -> tuple[Expr, int]:
+        """The random key, (seed, number of the step), and a stream number not yet given out."""
+        if RANDOM_KEY not in self.model.state:
+            value = Value(RANDOM_KEY, data=np.zeros(2, "uint32"))
+            value.expr = self._add_state(value)
+            self.values[RANDOM_KEY] = value
+            next_step = relay.const(np.array([0, 1]), "uint32")
+            self.model.running_updates[RANDOM_KEY] = infer_local(relay.add(value.expr, next_step))
+        self.streams += 1
+        return self.tensor(RANDOM_KEY), self.streams
 
     def shape(self, name: str) -> tuple[int, ...]:
         value = self._value(name)

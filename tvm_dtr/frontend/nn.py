@@ -6,10 +6,11 @@ import math
 
 from tvm import relay
 
+from ..autodiff.composite import composite
 from ..autodiff.normalization import batch_norm, normalize
 from ..autodiff.scalars import broadcast_shape, scalar
 from ..relay_graph import Expr, dtype_of, shape_of
-from ..relay_ops import conv2d_input_gradient
+from ..relay_ops import conv2d_input_gradient, dropout_mask
 from .node import Node
 from .registry import converter
 from .windows import spatial_attr, transposed_window, window_padding
@@ -184,7 +185,9 @@ def instance_normalization(node: Node) -> Expr:
     x = node.tensor(0)
     shape = shape_of(x)
     per_channel = (shape[1], *[1] * (len(shape) - 2))
-    gamma, beta = (node.typed(relay.reshape(node.weight(i), per_channel)) for i in (1, 2))
+    # Not `weight`: PyTorch exports a group norm with ones and zeros of Constant nodes here, and
+    # the scale that is trained as a product after it.
+    gamma, beta = (node.typed(relay.reshape(node.tensor(i), per_channel)) for i in (1, 2))
     axes = list(range(2, len(shape)))
     norm = normalize(x, gamma, beta, axes=axes, epsilon=node.attr("epsilon", 1e-5))
     return relay.TupleGetItem(norm, 0)
@@ -208,14 +211,28 @@ def group_normalization(node: Node) -> Expr:
 
 @converter("Dropout")
 def dropout(node: Node) -> list[Expr | None]:
-    """The identity where it drops nothing; it is an error where training would drop values."""
-    ratio = float(node.constant(1, node.attr("ratio", 0.5)))
-    if ratio != 0.0:
-        raise node.error(
-            f"dropout with ratio {ratio:g} is not supported in training; export with ratio 0"
-        )
+    """Training mode always, as for batch normalization, with a new mask each step.
+
+    The mask is a function of the step's random key, of this layer and of the position, so the
+    backward pass and recomputations draw it again instead of keeping it.
+    """
     x = node.tensor(0)
-    return [x, relay.ones(shape_of(x), "bool") if node.wants(1) else None]
+    shape, dtype = shape_of(x), dtype_of(x)
+    ratio = float(node.constant(1, node.attr("ratio", 0.5)))
+    if not 0 <= ratio < 1:
+        raise node.error(f"dropout ratio {ratio:g}; expected a value in [0, 1)")
+    if ratio == 0:
+        return [x, relay.ones(shape, "bool") if node.wants(1) else None]
+    key, stream = node.random_key()
+
+    def body(x: Expr, key: Expr) -> Expr:
+        return x * dropout_mask(key, shape, dtype, ratio, stream)
+
+    y = composite("dropout", [x, key], body)
+    if not node.wants(1):
+        return [y, None]
+    mask = dropout_mask(key, shape, dtype, ratio, stream)
+    return [y, relay.greater(mask, scalar(0, dtype))]
 
 
 @converter("LRN")

@@ -79,6 +79,11 @@ class Node:
         """Make ``value`` the next step's running statistic of operand i."""
         self.updates[self._name(i)] = value
 
+    def random_key(self) -> tuple[Expr, int]:
+        """The step's random key (uint32, (2,)) and a stream number of this node's own."""
+        key, stream = self._importer.random_key()
+        return self._use(key), stream
+
     def constant(self, i: int, default: Any = None) -> np.ndarray:
         """Operand i as a NumPy array; it must be known before the first step."""
         if not self.has(i):
@@ -89,6 +94,10 @@ class Node:
                 f"input {i} ('{self._name(i)}') must be a constant; it depends on the model's input"
             )
         return data
+
+    def known(self, i: int) -> np.ndarray | None:
+        """Operand i as a NumPy array if it is known before the first step."""
+        return self._importer.values[self._name(i)].data
 
     def ints(self, i: int, default: list[int] | None = None) -> list[int] | None:
         """Constant operand i as a list of ints."""

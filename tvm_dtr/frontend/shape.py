@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from tvm import relay
 
-from ..relay_graph import Expr, shape_of
+from ..autodiff.scalars import broadcast_shape
+from ..relay_graph import Expr, dtype_of, infer_local, shape_of
 from .node import Node
 from .registry import converter
 
@@ -80,4 +82,127 @@ def pad(node: Node) -> Expr:
     for i, axis in enumerate(axes):
         pairs[axis % rank] = (widths[i], widths[i + len(axes)])
     value = float(node.constant(2, node.attr("value", 0.0)))
-    return relay.nn.pad(x, pairs, pad_value=value, pad_mode=mode)
+    inner = [(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(pairs, shape_of(x), strict=True)]
+    if any(low or high < n for (low, high), n in zip(inner, shape_of(x), strict=True)):
+        x = relay.strided_slice(x, [low for low, _ in inner], [high for _, high in inner])
+        pairs = [(max(a, 0), max(b, 0)) for a, b in pairs]
+    if mode == "constant":
+        return relay.nn.pad(x, pairs, pad_value=value)
+    return _pad_by_index(node.typed(x), pairs, mode)
+
+
+def _pad_by_index(x: Expr, pairs: list[tuple[int, int]], mode: str) -> Expr:
+    """Edge and reflection: each padded axis takes slices of the tensor by index."""
+    for axis, (before, after) in enumerate(pairs):
+        if before or after:
+            kind = "edge" if mode == "edge" else "reflect"
+            index = np.pad(np.arange(shape_of(x)[axis]), (before, after), mode=kind)  # type: ignore[call-overload]
+            x = infer_local(relay.take(x, relay.const(index, "int64"), axis=axis, mode="fast"))
+    return x
+
+
+@converter("Expand")
+def expand(node: Node) -> Expr:
+    shape = broadcast_shape(node.shape(0), tuple(node.ints(1) or ()))
+    return relay.broadcast_to(node.tensor(0), shape)
+
+
+@converter("Tile")
+def tile(node: Node) -> Expr:
+    return relay.tile(node.tensor(0), node.ints(1))
+
+
+@converter("Split")
+def split(node: Node) -> list[Expr | None]:
+    x = node.tensor(0)
+    axis = node.attr("axis", 0) % len(shape_of(x))
+    size, count = shape_of(x)[axis], len(node.proto.output)
+    sizes = node.attr("split") or node.ints(1)
+    if sizes is None:
+        each = -(-size // node.attr("num_outputs", count))
+        sizes = [min(each, size - i * each) for i in range(count)]
+    if sum(sizes) != size:
+        raise node.error(f"parts {sizes} do not add up to {size} on axis {axis}")
+    bounds = [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)]
+    parts = []
+    for start, n in zip([0, *bounds], sizes, strict=True):
+        # Slices rather than one op with several results: each part lives and dies alone.
+        begin, end = [0] * len(shape_of(x)), list(shape_of(x))
+        begin[axis], end[axis] = start, start + n
+        parts.append(relay.strided_slice(x, begin, end))
+    return parts
+
+
+@converter("Slice")
+def slice_(node: Node) -> Expr:
+    shape = node.shape(0)
+    starts = node.attr("starts") or node.ints(1)
+    ends = node.attr("ends") or node.ints(2)
+    assert starts is not None and ends is not None
+    axes = node.attr("axes") or node.ints(3) or list(range(len(starts)))
+    steps = node.ints(4) or [1] * len(starts)
+    x = node.tensor(0)
+    begin, end, stride = [0] * len(shape), list(shape), [1] * len(shape)
+    for start, stop, axis, step in zip(starts, ends, axes, steps, strict=True):
+        taken = range(shape[axis])[slice(start, stop, step)]
+        if not len(taken):
+            raise node.error(f"axis {axis} of {shape} from {start} to {stop} is empty")
+        begin[axis % len(shape)] = taken[0]
+        stride[axis % len(shape)] = step
+        # An end of -1 would count from the back: what stops before the first element.
+        end[axis % len(shape)] = taken[-1] + (1 if step > 0 else -1)
+        if end[axis % len(shape)] < 0:
+            end[axis % len(shape)] = -shape[axis] - 1
+    return relay.strided_slice(x, begin, end, stride)
+
+
+@converter("Gather")
+def gather(node: Node) -> Expr:
+    x, shape = node.weight(0), node.shape(0)
+    axis = node.attr("axis", 0) % len(shape)
+    data = node.known(1)
+    if data is not None and data.ndim == 0:
+        at = int(data) % shape[axis]
+        begin, end = [0] * len(shape), list(shape)
+        begin[axis], end[axis] = at, at + 1
+        rest = [n for i, n in enumerate(shape) if i != axis]
+        return relay.reshape(relay.strided_slice(x, begin, end), rest)
+    if data is not None:
+        return relay.take(x, relay.const(data % shape[axis], "int64"), axis=axis, mode="fast")
+    index = relay.cast(node.tensor(1), "int64")
+    zero, size = relay.const(0, "int64"), relay.const(shape[axis], "int64")
+    index = relay.where(relay.less(index, zero), index + size, index)
+    # Out of range is undefined in ONNX; clipped, it can at least not read foreign memory.
+    index = relay.clip(index, 0, shape[axis] - 1)
+    return relay.take(x, index, axis=axis, mode="fast")
+
+
+@converter("DepthToSpace")
+def depth_to_space(node: Node) -> Expr:
+    n, c, h, w = node.shape(0)
+    b = node.attr("blocksize")
+    if node.attr("mode", "DCR") == "DCR":
+        x = relay.reshape(node.tensor(0), (n, b, b, c // (b * b), h, w))
+        x = relay.transpose(x, (0, 3, 4, 1, 5, 2))
+    else:
+        x = relay.reshape(node.tensor(0), (n, c // (b * b), b, b, h, w))
+        x = relay.transpose(x, (0, 1, 4, 2, 5, 3))
+    return relay.reshape(x, (n, c // (b * b), h * b, w * b))
+
+
+@converter("SpaceToDepth")
+def space_to_depth(node: Node) -> Expr:
+    n, c, h, w = node.shape(0)
+    b = node.attr("blocksize")
+    x = relay.reshape(node.tensor(0), (n, c, h // b, b, w // b, b))
+    return relay.reshape(relay.transpose(x, (0, 3, 5, 1, 2, 4)), (n, c * b * b, h // b, w // b))
+
+
+@converter("Trilu")
+def trilu(node: Node) -> Expr:
+    x = node.tensor(0)
+    rows, columns = shape_of(x)[-2:]
+    shift = int(node.constant(1, 0))
+    mask = np.tri(rows, columns, shift - 1 if node.attr("upper", 1) else shift, dtype=bool)
+    mask = ~mask if node.attr("upper", 1) else mask
+    return relay.where(relay.const(mask, "bool"), x, relay.const(0, dtype_of(x)))
