@@ -25,6 +25,8 @@ class Replay:
         pinned: Sequence[int],
         results: Sequence[int],
         instructions: Sequence[tuple[int, int]],
+        external: Sequence[int] = [],
+        next_state: Sequence[tuple[int, int]] = [],
     ) -> None: ...
     @staticmethod
     def from_arrays(
@@ -71,6 +73,7 @@ class Replay:
         exact_bytes: bool = False,
         dealloc: str = "eager",
         reserve: int = 0,
+        steps: int = 1,
         measure_search: bool = False,
     ) -> dict: ...
     def lower_bound(self) -> int: ...
@@ -85,4 +88,5 @@ class Replay:
         tolerance: int = 65536,
         dealloc: str = "eager",
         reserve: int = 0,
+        steps: int = 1,
     ) -> int: ...

@@ -49,14 +49,14 @@ class Program:
     @cached_property
     def replay(self) -> _core.Replay:
         """One step on the runtime without its kernels: what a budget will do, in milliseconds."""
-        from tvm_dtr.replay import replay_of
+        from tvm_dtr.replay import replay_of_program
 
-        return replay_of(self.graph)
+        return replay_of_program(self)
 
     @cached_property
     def unbudgeted_peak_bytes(self) -> int:
         """The most bytes in use at a time when nothing is ever evicted."""
-        return self.replay.run()["peak_bytes"]
+        return self.replay.run(steps=2)["peak_bytes"]
 
     def save(self, path: str | Path) -> None:
         """Write the program to a file, whole or not at all.

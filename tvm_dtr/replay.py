@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,8 +13,9 @@ from .errors import BudgetError
 if TYPE_CHECKING:
     from .program import Program
 
-# From step to step small state tensors come to share slabs with what has been freed since, which a
-# replay of one step does not see: at most a slab of 16 KiB for each of the arena's six classes.
+_STEPS = 2  # small tensors of the state share slabs with temporaries from the second step on
+# A budget that an error names works with this much less, too: a slab of 16 KiB for each of the
+# arena's six classes of small blocks, which may fill up otherwise than in the replay.
 _SLAB_RESERVE_BYTES = 6 * 16384
 _TOLERANCE_BYTES = 65536  # of the smallest budget that an error names
 _NO_LIMIT = 1000.0  # a replay that recomputes more than this is as good as endless
@@ -23,8 +25,28 @@ AUTO_POLICIES = ("dtr-eq", "dtr", "dtr-up", "msps", "dtr-local", "lru", "size")
 _CODES = {"op": 0, "view": 1, "kill": 2, "const": 3}
 
 
-def replay_of(graph: Any) -> _core.Replay:
-    """The replay of an OpGraph: ``run(budget=...)``, ``smallest_budget()``."""
+def replay_of_program(program: Program) -> _core.Replay:
+    """The replay of a program, which can go on for several ``steps``: inputs are the caller's
+    memory, and state results take the place of the old state."""
+    graph = program.graph
+    inputs = graph.parameters[: len(program.inputs)]
+    names = (spec.name for spec in program.state)
+    places = dict(zip(names, graph.parameters[len(inputs) :], strict=True))
+    next_state = [
+        (tensor, places[result.name])
+        for result, tensor in zip(program.results, graph.results, strict=True)
+        if result.kind == "state"
+    ]
+    return replay_of(graph, inputs, next_state)
+
+
+def replay_of(
+    graph: Any, external: Sequence[int] = (), next_state: Sequence[tuple[int, int]] = ()
+) -> _core.Replay:
+    """The replay of an OpGraph: ``run(budget=...)``, ``smallest_budget()``.
+
+    ``external``: tensors in memory of the caller's; ``next_state``: (result, parameter) tensors.
+    """
     return _core.Replay(
         kernels=[(kernel.cost_ns, kernel.workspace_bytes) for kernel in graph.kernels],
         storages=list(graph.storages),
@@ -33,6 +55,8 @@ def replay_of(graph: Any) -> _core.Replay:
         pinned=list(graph.parameters),
         results=list(graph.results),
         instructions=[(_CODES[kind], index) for kind, index in graph.instructions],
+        external=list(external),
+        next_state=list(next_state),
     )
 
 
@@ -88,7 +112,9 @@ def choose_policy(
         limit = thrash_limit if thrash_limit > 0 else _NO_LIMIT
         if best is not None:  # no need to follow one that is already worse
             limit = min(limit, best.prediction["slowdown"] - 1)
-        result = program.replay.run(budget=budget, policy=name, seed=seed, thrash_limit=limit)
+        result = program.replay.run(
+            budget=budget, policy=name, seed=seed, thrash_limit=limit, steps=_STEPS
+        )
         worst = worst or result
         tried[name] = result["slowdown"] if result["result"] == "ok" else None
         if better_policy(result, None if best is None else best.prediction):
@@ -111,7 +137,7 @@ def _refuse(
     options: dict[str, Any] = {"seed": seed, "tolerance": tolerance}
     # Half the limit: near it a step is chaotic, and must not be what we recommend.
     options["thrash_limit"] = thrash_limit / 2 if thrash_limit > 0 else _NO_LIMIT
-    options["reserve"] = _SLAB_RESERVE_BYTES
+    options.update(reserve=_SLAB_RESERVE_BYTES, steps=_STEPS)
     smallest = min(program.replay.smallest_budget(policy=name, **options) for name in names)
     failed = failure["failed_op"]
     kernel = graph.kernels[graph.ops[failed].kernel].name if failed >= 0 else None

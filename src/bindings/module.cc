@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -27,8 +28,12 @@ dtr::Program MakeProgram(const std::vector<std::tuple<double, uint64_t>>& kernel
                          const std::vector<std::tuple<uint32_t, int64_t>>& tensors,
                          const std::vector<std::tuple<uint32_t, Ids, Ids>>& ops, const Ids& pinned,
                          const Ids& results,
-                         const std::vector<std::tuple<int, uint32_t>>& instructions) {
+                         const std::vector<std::tuple<int, uint32_t>>& instructions,
+                         const Ids& external,
+                         const std::vector<std::pair<uint32_t, uint32_t>>& next_state) {
   dtr::Program program;
+  program.external = external;
+  program.next_state = next_state;
   for (const auto& [cost, workspace] : kernels) program.kernels.push_back({cost, workspace});
   program.storages = storages;
   for (const auto& [storage, base] : tensors) {
@@ -117,9 +122,10 @@ nb::list Events(const dtr::ReplayResult& result) {
 
 nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const std::string& policy,
              const std::string& search, uint64_t seed, double thrash_limit, bool memory,
-             bool events, bool exact_bytes, const std::string& dealloc, uint64_t reserve,
+             bool events, bool exact_bytes, const std::string& dealloc, uint64_t reserve, int steps,
              bool measure_search) {
   dtr::ReplayOptions options;
+  options.steps = steps;
   options.budget = budget.value_or(dtr::kUnlimited);
   options.runtime = Options(policy, search, seed, thrash_limit, dealloc);
   options.record_memory = memory;
@@ -166,19 +172,21 @@ NB_MODULE(_core, m) {
              const std::vector<uint64_t>& storages,
              const std::vector<std::tuple<uint32_t, int64_t>>& tensors,
              const std::vector<std::tuple<uint32_t, Ids, Ids>>& ops, const Ids& pinned,
-             const Ids& results, const std::vector<std::tuple<int, uint32_t>>& instructions) {
-            new (self) dtr::Program(
-                MakeProgram(kernels, storages, tensors, ops, pinned, results, instructions));
+             const Ids& results, const std::vector<std::tuple<int, uint32_t>>& instructions,
+             const Ids& external, const std::vector<std::pair<uint32_t, uint32_t>>& next_state) {
+            new (self) dtr::Program(MakeProgram(kernels, storages, tensors, ops, pinned, results,
+                                                instructions, external, next_state));
           },
           "kernels"_a, "storages"_a, "tensors"_a, "ops"_a, "pinned"_a, "results"_a,
-          "instructions"_a)
+          "instructions"_a, "external"_a = Ids(),
+          "next_state"_a = std::vector<std::pair<uint32_t, uint32_t>>())
       .def_static("from_arrays", &MakeLargeProgram, "costs"_a, "sizes"_a, "inputs"_a,
                   "input_starts"_a, "outputs"_a, "output_starts"_a, "pinned"_a, "results"_a,
                   "codes"_a, "ids"_a,
                   "One cost an op, one size a tensor; ops name tensors by runs of flat arrays.")
       .def("run", &Run, "budget"_a = nb::none(), "policy"_a = "dtr-eq", "search"_a = "heap",
            "seed"_a = 0, "thrash_limit"_a = 10.0, "memory"_a = false, "events"_a = false,
-           "exact_bytes"_a = false, "dealloc"_a = "eager", "reserve"_a = 0,
+           "exact_bytes"_a = false, "dealloc"_a = "eager", "reserve"_a = 0, "steps"_a = 1,
            "measure_search"_a = false)
       .def("lower_bound", &dtr::LowerBound)
       .def("constant_bytes", &dtr::ConstantBytes)
@@ -187,13 +195,14 @@ NB_MODULE(_core, m) {
           "smallest_budget",
           [](const dtr::Program& program, const std::string& policy, const std::string& search,
              uint64_t seed, double thrash_limit, uint64_t tolerance, const std::string& dealloc,
-             uint64_t reserve) {
+             uint64_t reserve, int steps) {
             nb::gil_scoped_release release;
             dtr::ReplayOptions options;
             options.runtime = Options(policy, search, seed, thrash_limit, dealloc);
             options.reserve = reserve;
+            options.steps = steps;
             return dtr::SmallestBudget(program, options, tolerance);
           },
           "policy"_a = "dtr-eq", "search"_a = "heap", "seed"_a = 0, "thrash_limit"_a = 10.0,
-          "tolerance"_a = 65536, "dealloc"_a = "eager", "reserve"_a = 0);
+          "tolerance"_a = 65536, "dealloc"_a = "eager", "reserve"_a = 0, "steps"_a = 1);
 }

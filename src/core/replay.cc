@@ -49,7 +49,10 @@ class Player {
         recorder_(recorder),
         ids_(program.tensors.size(), kNone),
         storage_ids_(program.storages.size(), kNone),
-        constant_(program.tensors.size(), false) {}
+        constant_(program.tensors.size(), false),
+        external_(program.tensors.size(), false) {
+    for (uint32_t t : program.external) external_[t] = true;
+  }
 
   void Run(uint32_t* current_op) {
     for (uint32_t t : program_.pinned) AddConstant(t);
@@ -78,6 +81,32 @@ class Player {
     for (uint32_t t : program_.results) runtime_->Pin(ids_[t]);
   }
 
+  // As the VM between two steps: new state takes the place of the old, everything else goes.
+  void FinishStep() {
+    std::vector<bool> kept(program_.tensors.size(), false);
+    for (auto [result, parameter] : program_.next_state) {
+      if (result == parameter) continue;
+      if (kept[result]) runtime_->Retain(ids_[result]);
+      kept[result] = true;
+      runtime_->Release(ids_[parameter]);
+      ids_[parameter] = ids_[result];
+    }
+    for (uint32_t t : program_.results) {
+      if (kept[t] || constant_[t]) continue;
+      kept[t] = true;
+      runtime_->Release(ids_[t]);
+    }
+    for (uint32_t t : program_.external) {
+      runtime_->Release(ids_[t]);
+      ids_[t] = kNone;
+    }
+    for (uint32_t t = 0; t < ids_.size(); ++t) {
+      if (constant_[t]) continue;
+      ids_[t] = kNone;
+      storage_ids_[program_.tensors[t].storage] = kNone;
+    }
+  }
+
  private:
   uint64_t Bytes(uint32_t tensor) const {
     return program_.storages[program_.tensors[tensor].storage];
@@ -85,7 +114,8 @@ class Player {
 
   void AddConstant(uint32_t tensor) {
     if (ids_[tensor] != kNone) return;
-    ids_[tensor] = runtime_->AddConstant(Bytes(tensor));
+    ids_[tensor] = external_[tensor] ? runtime_->AddExternal(this, Bytes(tensor))
+                                     : runtime_->AddConstant(Bytes(tensor));
     uint32_t storage = program_.tensors[tensor].storage;
     storage_ids_[storage] = runtime_->graph().tensor(ids_[tensor]).storage;
     constant_[tensor] = true;
@@ -125,7 +155,7 @@ class Player {
   Recorder* recorder_;
   std::vector<TensorId> ids_;
   std::vector<StorageId> storage_ids_;
-  std::vector<bool> constant_;
+  std::vector<bool> constant_, external_;
   std::vector<TensorId> inputs_, outputs_;
   std::vector<StorageId> fresh_;
 };
@@ -154,6 +184,10 @@ void Program::Check() const {
   }
   for (uint32_t t : pinned) require(t < tensors.size(), "pinned tensor", t);
   for (uint32_t t : results) require(t < tensors.size(), "result", t);
+  for (uint32_t t : external) require(t < tensors.size(), "external tensor", t);
+  for (auto [result, parameter] : next_state) {
+    require(result < tensors.size() && parameter < tensors.size(), "state", parameter);
+  }
 }
 
 double Program::TotalCost() const {
@@ -184,7 +218,17 @@ ReplayResult Replay(const Program& program, const ReplayOptions& options) {
   uint32_t current_op = kNone;
   try {
     if (!fits) throw BudgetError("", kNone, kNone, options.budget, 0, 0, options.reserve, {});
-    Player(program, &runtime, &recorder).Run(&current_op);
+    Player player(program, &runtime, &recorder);
+    for (int step = 0; step < options.steps; ++step) {
+      if (step > 0) {
+        player.FinishStep();
+        runtime.ResetStats();
+        arena->ResetPeak();
+        result.memory.clear();
+        result.events.clear();
+      }
+      player.Run(&current_op);
+    }
     result.result = "ok";
   } catch (const BudgetError& e) {
     result.result = "oom";

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/runtime.h"
@@ -36,8 +37,11 @@ struct Program {
   std::vector<uint64_t> storages;  // bytes
   std::vector<TensorInfo> tensors;
   std::vector<OpInfo> ops;
-  std::vector<uint32_t> pinned;   // there from the start to the end: inputs, state, constants
-  std::vector<uint32_t> results;  // tensors handed out at the end
+  std::vector<uint32_t> pinned;    // there from the start to the end: inputs, state, constants
+  std::vector<uint32_t> results;   // tensors handed out at the end
+  std::vector<uint32_t> external;  // those of `pinned` in memory of the caller's, new each step
+  // (result, pinned tensor): what the result becomes in the next step.
+  std::vector<std::pair<uint32_t, uint32_t>> next_state;
   std::vector<Instruction> instructions;
 
   // Throws std::invalid_argument naming the first id out of range.
@@ -67,6 +71,9 @@ struct ReplayOptions {
   RuntimeOptions runtime;
   bool record_memory = false;
   bool record_events = false;
+  // Steps to replay; small tensors of the state share slabs with temporaries from the second on.
+  // The result's figures are those of the last.
+  int steps = 1;
   // Bytes of the budget that something else holds throughout.
   uint64_t reserve = 0;
   bool measure_search = false;  // Stats::search_seconds, at the cost of reading clocks
