@@ -21,7 +21,7 @@ _TOLERANCE_BYTES = 65536  # of the smallest budget that an error names
 _NO_LIMIT = 1000.0  # a replay that recomputes more than this is as good as endless
 _WORTH_CHANGING = 0.005  # of slowdown, to leave the default policy
 # In the order in which they are tried: the default, the exact neighbourhood, then the rest.
-AUTO_POLICIES = ("dtr-eq", "dtr", "msps", "dtr-local", "lru", "size")
+AUTO_POLICIES = ("dtr-eq", "dtr", "dtr-up", "msps", "dtr-local", "lru", "size")
 _CODES = {"op": 0, "view": 1, "kill": 2, "const": 3}
 
 

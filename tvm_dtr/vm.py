@@ -56,9 +56,9 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         memory_budget: bytes, ``"512MiB"``, ``"40%"`` of the program's unbudgeted peak, or ``None``
             for no budget. Everything the VM holds counts: parameters, inputs, constants,
             activations, gradients, outputs and the kernels' workspace.
-        policy: what to evict first: ``dtr-eq``, ``dtr``, ``dtr-local``, ``lru``, ``size``,
-            ``msps``, ``random``; or ``auto``, the one that a replay of the program under the
-            budget finds best (dtr-eq for a bare executable).
+        policy: what to evict first: ``dtr-eq``, ``dtr``, ``dtr-up``, ``dtr-local``, ``lru``,
+            ``size``, ``msps``, ``random``; or ``auto``, the one that a replay of the program under
+            the budget finds best (dtr-eq for a bare executable).
         seed: of the policies that draw lots.
         thrash_limit: stop when recomputation has cost more than this multiple of the step's own
             work; 0 never stops.

@@ -122,8 +122,8 @@ nb::list Events(const dtr::ReplayResult& result) {
 
 nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const std::string& policy,
              const std::string& search, uint64_t seed, double thrash_limit, bool memory,
-             bool events, bool exact_bytes, const std::string& dealloc, uint64_t reserve,
-             int steps) {
+             bool events, bool exact_bytes, const std::string& dealloc, uint64_t reserve, int steps,
+             bool measure_search) {
   dtr::ReplayOptions options;
   options.steps = steps;
   options.budget = budget.value_or(dtr::kUnlimited);
@@ -132,6 +132,7 @@ nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const 
   options.record_events = events;
   options.exact_bytes = exact_bytes;
   options.reserve = reserve;
+  options.measure_search = measure_search;
   dtr::ReplayResult r;
   {
     nb::gil_scoped_release release;
@@ -151,6 +152,7 @@ nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const 
   out["rematerializations"] = r.stats.rematerializations;
   out["compute_cost"] = r.stats.compute_cost;
   out["remat_cost"] = r.stats.remat_cost;
+  if (measure_search) out["search_seconds"] = r.stats.search_seconds;
   if (memory) out["memory"] = r.memory;
   if (events) out["events"] = Events(r);
   return out;
@@ -184,7 +186,8 @@ NB_MODULE(_core, m) {
                   "One cost an op, one size a tensor; ops name tensors by runs of flat arrays.")
       .def("run", &Run, "budget"_a = nb::none(), "policy"_a = "dtr-eq", "search"_a = "heap",
            "seed"_a = 0, "thrash_limit"_a = 10.0, "memory"_a = false, "events"_a = false,
-           "exact_bytes"_a = false, "dealloc"_a = "eager", "reserve"_a = 0, "steps"_a = 1)
+           "exact_bytes"_a = false, "dealloc"_a = "eager", "reserve"_a = 0, "steps"_a = 1,
+           "measure_search"_a = false)
       .def("lower_bound", &dtr::LowerBound)
       .def("constant_bytes", &dtr::ConstantBytes)
       .def("largest_op_bytes", &dtr::LargestOpBytes)

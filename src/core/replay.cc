@@ -207,7 +207,7 @@ ReplayResult Replay(const Program& program, const ReplayOptions& options) {
   bool fits = arena->Charge(options.reserve);
   NoExecutor executor;
   RuntimeOptions runtime_options = options.runtime;
-  runtime_options.measure_time = false;
+  runtime_options.measure_time = options.measure_search;
   if (options.exact_bytes) {
     runtime_options.small_share = 0;
     runtime_options.relax_pending = false;

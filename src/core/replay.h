@@ -76,6 +76,7 @@ struct ReplayOptions {
   int steps = 1;
   // Bytes of the budget that something else holds throughout.
   uint64_t reserve = 0;
+  bool measure_search = false;  // Stats::search_seconds, at the cost of reading clocks
   // As the DTR authors' simulator: bytes as given, with no rounding to classes and pages; small
   // storages are evicted like others; pending ops never let go of their operands.
   bool exact_bytes = false;

@@ -80,7 +80,7 @@ def test_threads_change_nothing_but_the_time(graph_file):
         rows = tvm_dtr.simulate(
             graph_file, jobs=jobs, progress=lambda done, total: seen.append((done, total))
         )
-        assert seen == [(i + 1, 54) for i in range(54)]
+        assert seen == [(i + 1, 63) for i in range(63)]
         return [{k: v for k, v in row.items() if k != "planning_seconds"} for row in rows]
 
     assert decisions(1) == decisions(4)

@@ -78,7 +78,7 @@ def test_the_plot_carries_lines_failures_and_the_floor(trace):
 
 
 def test_lines_are_grey_and_differ_without_it(trace):
-    policies = ["auto", "dtr-eq", "dtr", "dtr-local", "lru", "size", "msps", "random"]
+    policies = ["auto", "dtr-eq", "dtr", "dtr-up", "lru", "size", "msps", "random"]
     rows = simulate(trace, policies=policies, budgets=["80%"])
     lines = [x for x in slowdown_figure(rows, [trace]).axes[0].get_lines()]
     assert all(len(set(to_rgb(line.get_color()))) == 1 for line in lines)

@@ -61,17 +61,18 @@ def test_linear_chain_under_square_root_memory(length):
     budget = math.ceil(2 * math.sqrt(length)) * UNIT_BYTES
     work = {
         policy: replay.run(budget=budget, policy=policy, thrash_limit=0)["rematerializations"]
-        for policy in ("dtr", "dtr-eq", "lru", "dtr-local")
+        for policy in ("dtr", "dtr-eq", "dtr-up", "lru", "dtr-local")
     }
     assert work["dtr"] <= 1.1 * length
     assert work["dtr-eq"] <= 1.1 * length
+    assert work["dtr-up"] <= 1.1 * length
     assert work["lru"] > 0.2 * math.sqrt(length) * length
     assert work["dtr-local"] > 0.2 * math.sqrt(length) * length
 
 
 # Theorem 3.2: with B paths, growing one whose nodes are all evicted each time, the work is at
 # least the sum of the paths' lengths: about N^2 / (2 B).
-@pytest.mark.parametrize("policy", ["dtr-eq", "dtr", "lru", "size", "msps"])
+@pytest.mark.parametrize("policy", ["dtr-eq", "dtr", "dtr-up", "lru", "size", "msps"])
 def test_the_adversary_beats_every_policy(policy):
     nodes, budget = 96, 6
     trace = adversary(nodes, budget, policy)

@@ -41,8 +41,8 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         "--policy",
         default="auto",
         metavar="NAME",
-        help="what to evict first: auto (default: the best by replay), dtr-eq, dtr, dtr-local, "
-        "lru, size, msps or random",
+        help="what to evict first: auto (default: the best by replay), dtr-eq, dtr, dtr-up, "
+        "dtr-local, lru, size, msps or random",
     )
     parser.add_argument(
         "--baseline",

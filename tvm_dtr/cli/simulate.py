@@ -49,8 +49,8 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         "--policies",
         type=names,
         metavar="A,B",
-        help="auto, dtr-eq, dtr, dtr-local, lru, size, msps, random (default: all but the first "
-        "and the last)",
+        help="auto, dtr-eq, dtr, dtr-up, dtr-local, lru, size, msps, random (default: all but "
+        "auto and random)",
     )
     parser.add_argument(
         "--budgets",

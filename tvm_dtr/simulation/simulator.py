@@ -16,7 +16,7 @@ from ..errors import UsageError
 from ..replay import AUTO_POLICIES, better_policy
 from .trace import Trace, as_trace
 
-DEFAULT_POLICIES = ("dtr-eq", "dtr", "dtr-local", "lru", "size", "msps")
+DEFAULT_POLICIES = ("dtr-eq", "dtr", "dtr-up", "dtr-local", "lru", "size", "msps")
 DEFAULT_BUDGETS = ("90%", "80%", "70%", "60%", "50%", "40%", "30%", "20%", "10%")
 
 

@@ -42,6 +42,20 @@ class Dtr : public NeighbourhoodScore {
   }
 };
 
+// dtr-up: (c0 + sum of c0 over the evicted ancestors) / (m s), a score of this project's own.
+// What evicting costs is what it takes to bring the storage back: its evicted ancestors. That its
+// evicted descendants get dearer is true only of those that are asked for again.
+class DtrUp : public NeighbourhoodScore {
+ public:
+  DtrUp() : NeighbourhoodScore(/*descendants=*/false) {}
+  Line Bound(const Graph::Candidate& c) const {
+    return {c.bytes / AtLeastTiny(c.cost), c.last_access, 0};
+  }
+  Line Exact(const Graph& graph, const Graph::Candidate& c) {
+    return {c.bytes / Cost(graph, c), c.last_access, 0};
+  }
+};
+
 // msps: (c0 + sum of c0 over the evicted ancestors) / m (Peng et al., Capuchin, ASPLOS 2020, as
 // the DTR paper reads it)
 class Msps : public NeighbourhoodScore {

@@ -36,9 +36,9 @@ struct PolicyEntry {
 };
 
 constexpr PolicyEntry kPolicies[] = {
-    {"dtr-eq", Make<DtrEq>}, {"dtr", Make<Dtr>},   {"dtr-local", Make<DtrLocal>},
-    {"lru", Make<Lru>},      {"size", Make<Size>}, {"msps", Make<Msps>},
-    {"random", MakeRandom},
+    {"dtr-eq", Make<DtrEq>}, {"dtr", Make<Dtr>},     {"dtr-local", Make<DtrLocal>},
+    {"lru", Make<Lru>},      {"size", Make<Size>},   {"msps", Make<Msps>},
+    {"dtr-up", Make<DtrUp>}, {"random", MakeRandom},
 };
 
 struct SearchEntry {
