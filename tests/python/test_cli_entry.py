@@ -104,6 +104,30 @@ def test_run_refuses_before_it_loads(cli, tmp_path, options, message):
     assert message in result.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("build", "m", "-o", "m"),
+        ("build", "m", "-o", "link"),
+        ("build", "m", "--json", "m"),
+        ("build", "m", "-o", "new", "--json", "./new"),
+        ("run", "m", "--memory-budget", "none", "--json", "m"),
+        ("run", "m.png", "--memory-budget", "none", "--plot", "m.png"),
+        ("run", "m", "--memory-budget", "none", "--plot", "p.png", "--plot", "p.png"),
+        ("models", "make", "mlp", "-o", "new", "--json", "new"),
+    ],
+    ids=" ".join,
+)
+def test_an_output_never_takes_the_place_of_another_file_of_the_command(cli, tmp_path, arguments):
+    for name in ("m", "m.png"):
+        (tmp_path / name).write_bytes(b"precious")
+    (tmp_path / "link").symlink_to("m")
+    result = cli(*arguments)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "name another file" in result.stderr
+    assert (tmp_path / "m").read_bytes() == (tmp_path / "m.png").read_bytes() == b"precious"
+
+
 def test_models_list_as_table_and_json(cli, tmp_path):
     result = cli("models", "list", "--json", "models.json")
     assert result.returncode == 0

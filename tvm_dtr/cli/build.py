@@ -33,7 +33,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
 def build_program(arguments: argparse.Namespace) -> int:
     args.check_input(arguments.model)
     output = arguments.output or str(Path(arguments.model).with_suffix(args.SUFFIX))
-    check_outputs([output, arguments.json])
+    check_outputs([output, arguments.json], inputs=[arguments.model])
     start = time.perf_counter()
     program = compile_model(arguments)
     seconds = time.perf_counter() - start

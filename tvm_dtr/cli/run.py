@@ -99,7 +99,7 @@ def run_program(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     """Everything that can be refused before the long work."""
     args.check_input(arguments.program)
-    check_outputs([arguments.json, *arguments.plot])
+    check_outputs([arguments.json, *arguments.plot], inputs=[arguments.program])
     given = args.build_options_given(arguments)
     if not _is_model(arguments) and given:
         raise UsageError(
