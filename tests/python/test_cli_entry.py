@@ -44,6 +44,12 @@ def test_every_command_has_help(cli, arguments):
     assert result.stderr == ""
 
 
+@pytest.mark.parametrize("module", ["tvm_dtr", "tvm_dtr.cli"])
+def test_the_package_runs_as_a_module(module):
+    command = [sys.executable, "-m", module, "--version"]
+    assert subprocess.run(command, capture_output=True, text=True).stdout.startswith("tvm-dtr ")
+
+
 def test_help_does_not_import_tvm():
     code = (
         "import sys\nfrom tvm_dtr.cli import main\nmain(['--help'])\n"
