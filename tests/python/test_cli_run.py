@@ -187,20 +187,59 @@ def test_unknown_policy_is_wrong_usage(folder, capsys):
     assert "unknown policy 'fifo'" in capsys.readouterr().err
 
 
-def test_an_interrupt_is_one_line_and_leaves_nothing(folder, tmp_path):
-    options = ["--memory-budget", "none", "--steps", "1000000", "--verify", "--json", "t.json"]
-    process = subprocess.Popen(
-        [*COMMAND, "run", str(folder / "r8.tdtr"), *options],
+def start(tmp_path, *arguments, **environment):
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
         cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(tmp_path), **environment},
         stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
     )
-    scratch = "tvm-dtr-verify-*/inputs.npz"  # there once the first step is being compared
-    while process.poll() is None and not list(tmp_path.glob(scratch)):
+
+
+def wait_for(process, folder, pattern):
+    while process.poll() is None and not list(folder.glob(pattern)):
         time.sleep(0.02)
+
+
+ENDLESS = ["--memory-budget", "none", "--steps", "1000000", "--verify", "--json", "t.json"]
+COMPARING = "tvm-dtr-verify-*/inputs.npz"  # there once the first step is being compared
+
+
+def test_an_interrupt_is_one_line_and_leaves_nothing(folder, tmp_path):
+    process = start(tmp_path, "run", str(folder / "r8.tdtr"), *ENDLESS)
+    wait_for(process, tmp_path, COMPARING)
     os.killpg(process.pid, signal.SIGINT)
     assert process.communicate(timeout=60)[1] == "tvm-dtr: interrupted\n"
     assert process.returncode == 130
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "working"),
+    [
+        (["run", "r8.tdtr", *ENDLESS], COMPARING),
+        (["build", "r8.onnx", "-o", "new.tdtr", "--jobs", "2"], "tvm-dtr-*/*.json"),
+    ],
+    ids=["run", "build"],
+)
+def test_termination_is_one_line_and_leaves_nothing(folder, tmp_path, arguments, working):
+    command, name, *options = arguments
+    given = [command, str(folder / name), *options]
+    process = start(tmp_path, *given, TVM_DTR_CACHE_DIR="none")
+    wait_for(process, tmp_path, working)
+    process.terminate()
+    assert process.communicate(timeout=60)[1] == "tvm-dtr: terminated\n"
+    assert process.returncode == 143
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(ProcessLookupError):  # no child is left in its session
+        os.killpg(process.pid, 0)
+
+
+def test_verify_leaves_no_temporary_files(folder, tmp_path):
+    options = ["--memory-budget", "none", "--steps", "1", "--verify"]
+    process = start(tmp_path, "run", str(folder / "r8.tdtr"), *options)
+    assert (process.communicate()[1], process.returncode) == ("", 0)
     assert os.listdir(tmp_path) == []
