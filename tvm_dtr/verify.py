@@ -26,7 +26,6 @@ import numpy as np
 
 from tvm_dtr.errors import DTRError
 
-
 GRACE_SECONDS = 10  # for the other process to end by itself
 
 

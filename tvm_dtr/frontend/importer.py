@@ -102,7 +102,11 @@ class Importer:
 
     def random_key(self) -> tuple[Expr, int]:
         """The random key, (seed, number of the step), and a stream number not yet given out."""
-        if RANDOM_KEY not in self.model.state:
+        if not self.streams:
+            if RANDOM_KEY in self.values:
+                raise ModelError(
+                    f"the model has a tensor '{RANDOM_KEY}'; dropout needs that name, rename it"
+                )
             value = Value(RANDOM_KEY, data=np.zeros(2, "uint32"))
             value.expr = self._add_state(value)
             self.values[RANDOM_KEY] = value
@@ -146,6 +150,8 @@ class Importer:
                     f"shapes: the model has no input '{name}'; its inputs are {', '.join(names)}"
                 )
         for info in inputs:
+            if names.count(info.name) > 1:
+                raise ModelError(f"the model has several inputs called '{info.name}'")
             self._add_input(info)
 
     def _add_input(self, info: onnx.ValueInfoProto) -> None:
