@@ -32,7 +32,8 @@ def _read(path: Path) -> onnx.ModelProto:
     if path.is_dir():
         raise ModelError(f"'{path}': is a directory; expected an ONNX file")
     try:
-        proto = onnx.load(str(path), load_external_data=False)
+        # Always as protobuf: onnx.load goes by the suffix, and has other errors for text formats.
+        proto = onnx.load_model_from_string(path.read_bytes(), format="protobuf")
     except DecodeError as error:
         raise ModelError(
             f"'{path}': not an ONNX file, or a truncated one ({path.stat().st_size} bytes); "
