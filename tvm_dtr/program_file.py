@@ -29,12 +29,11 @@ from tvm_dtr.compile.target import (
     required_features,
 )
 from tvm_dtr.errors import ProgramError
-from tvm_dtr.program import Program, private_folder
+from tvm_dtr.program import MANIFEST, Program, private_folder
 from tvm_dtr.training import Result, TensorSpec
 
 FORMAT = "tvm-dtr program"
 FORMAT_VERSION = 1
-MANIFEST = "manifest.json"
 BYTECODE = "bytecode.ro"
 LIBRARY = "kernels.so"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same program gives the same bytes

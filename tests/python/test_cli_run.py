@@ -10,7 +10,9 @@ import zipfile
 
 import pytest
 
+from tvm_dtr.builder import make_training_step
 from tvm_dtr.cli import main
+from tvm_dtr.errors import ModelError
 
 COMMAND = [sys.executable, "-m", "tvm_dtr.cli"]
 RESULT_FIELDS = {
@@ -153,6 +155,21 @@ def test_a_file_that_is_no_model_is_one_line(command, tmp_path, capsys):
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "notes.onnx" in error and "internal" not in error
+
+
+@pytest.mark.parametrize("name", ["program.bin", "program", "program.onnx"])
+def test_a_program_is_known_by_its_content(folder, tmp_path, capsys, name):
+    program = tmp_path / name
+    program.write_bytes((folder / "r8.tdtr").read_bytes())
+    assert main(["run", str(program), "--memory-budget", "none", "--steps", "1"]) == 0
+    capsys.readouterr()
+    assert main(["run", str(program), "--memory-budget", "none", "--lr", "0.1"]) == 2
+    assert "is a program already" in capsys.readouterr().err
+    assert main(["build", str(program)]) == 2
+    assert f"{name}' is a program already" in capsys.readouterr().err
+    with pytest.raises(ModelError, match="is a program already"):
+        make_training_step(program, loss="mse")
+    assert os.listdir(tmp_path) == [name]
 
 
 def test_a_damaged_program_is_one_line(folder, tmp_path, capsys):

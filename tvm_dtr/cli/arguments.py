@@ -95,6 +95,13 @@ def build_keywords(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def is_program(name: str) -> bool:
+    """By content; a file with the suffix of programs is taken for one, if a damaged one."""
+    from tvm_dtr.program import is_program_file
+
+    return is_program_file(name) or Path(name).suffix == SUFFIX
+
+
 def check_input(name: str) -> None:
     """Raises UsageError, with a hint where a model's name was given for its file."""
     path = Path(name)

@@ -114,7 +114,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _is_model(arguments: argparse.Namespace) -> bool:
-    return Path(arguments.program).suffix != args.SUFFIX
+    return not args.is_program(arguments.program)
 
 
 def _open(arguments: argparse.Namespace) -> Any:

@@ -9,6 +9,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from ..errors import ModelError
+from ..program import is_program_file
 
 
 def load_model(model: str | os.PathLike[str] | onnx.ModelProto) -> onnx.ModelProto:
@@ -31,6 +32,10 @@ def _read(path: Path) -> onnx.ModelProto:
         raise ModelError(f"'{path}': no such file; expected an ONNX model")
     if path.is_dir():
         raise ModelError(f"'{path}': is a directory; expected an ONNX file")
+    if is_program_file(path):
+        raise ModelError(
+            f"'{path}': is a program already, expected an ONNX model; load it with tvm_dtr.load"
+        )
     try:
         # Always as protobuf: onnx.load goes by the suffix, and has other errors for text formats.
         proto = onnx.load_model_from_string(path.read_bytes(), format="protobuf")
