@@ -120,6 +120,29 @@ def test_unknown_optimizer():
         make_training_step(mlp(), loss="mse", optimizer="adagrad")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": 7}, "model is a int, expected the path of an ONNX file"),
+        ({"model": b"bytes"}, "model is a bytes"),
+        ({"model": None}, "model is a NoneType"),
+        ({"loss": ["mse"]}, r"unknown loss \['mse'\]"),
+        ({"loss": None}, "unknown loss None"),
+        ({"optimizer": SGD}, "optimizer is the class SGD, expected an object of it"),
+        ({"optimizer": 0.1}, "unknown optimizer 0.1"),
+        ({"shapes": [4, 5]}, r"shapes is \[4, 5\], expected a mapping"),
+        ({"shapes": {"x": 4}}, "expected a mapping of names to whole numbers"),
+        ({"shapes": {"x": (6.5, 5)}}, "expected a mapping of names to whole numbers"),
+        ({"shapes": {"x": "65"}}, "expected a mapping of names to whole numbers"),
+    ],
+    ids=str,
+)
+def test_an_argument_of_a_wrong_kind_is_named(arguments, message):
+    with pytest.raises(UsageError, match=message) as error:
+        make_training_step(**{"model": mlp(), "loss": "mse", **arguments})
+    assert "\n" not in str(error.value)
+
+
 def test_model_without_parameters():
     maker = ModelMaker()
     model = maker.model(maker.node("Relu", [maker.input("x", [2, 3])]))

@@ -172,7 +172,8 @@ def test_broken_compiler(folder, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "target", ["cuda", "nonsense", "llvm -mcpu", "llvm -mcpu=i486x", "llvm -mtriple=nowhere"]
+    "target",
+    [7, None, "cuda", "nonsense", "llvm -mcpu", "llvm -mcpu=i486x", "llvm -mtriple=nowhere"],
 )
 def test_bad_target(target):
     with pytest.raises(UsageError, match="target"):

@@ -13,6 +13,7 @@ LOSSES = ("cross_entropy", "mse", "output")
 OPTIMIZERS = ("sgd", "none")
 DEFAULT_LOSS, DEFAULT_OPTIMIZER, DEFAULT_LR = "cross_entropy", "sgd", 0.01
 SUFFIX = ".tdtr"
+LARGEST_FLOAT32 = 3.4028234663852886e38
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -43,8 +44,8 @@ def rate(text: str) -> float:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number")
+    if not 0 < value <= LARGEST_FLOAT32:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number of float32")
     return value
 
 

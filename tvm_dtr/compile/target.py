@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from typing import Any
 
 import tvm
 from tvm.target import codegen
@@ -19,11 +20,14 @@ _ARITHMETIC = (
 )
 
 
-def resolve_target(target: str) -> tvm.target.Target:
+def resolve_target(target: Any) -> tvm.target.Target:
     """The TVM target of a user's string; "llvm" alone means the CPU of this machine.
 
     Raises UsageError for a target that is not a CPU target of LLVM.
     """
+    if not isinstance(target, str | tvm.target.Target):
+        raise UsageError(f"target is a {type(target).__name__}, expected a string such as 'llvm'")
+    target = str(target)
     try:
         resolved = tvm.target.Target(target)
     except (ValueError, tvm.TVMError) as error:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 from tvm import relay
 
-from ..errors import DTRError, ModelError
+from ..errors import DTRError, ModelError, UsageError
 from ..relay_graph import Expr, TypeInferenceError, infer_local, shape_of, stamp
 from ..training import TensorSpec
 from .load import load_model
@@ -47,7 +49,16 @@ def import_model(
     parameters, in the order of first use; running statistics become state. Raises ModelError for
     a file that is no model, dynamic dimensions without a shape, ops that are not supported.
     """
-    return Importer(load_model(model), dict(shapes or {})).run()
+    return Importer(load_model(model), _checked_shapes(shapes or {})).run()
+
+
+def _checked_shapes(shapes: Any) -> dict[str, Sequence[int]]:
+    try:
+        return {name: tuple(map(operator.index, shape)) for name, shape in dict(shapes).items()}
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"shapes is {shapes!r}, expected a mapping of names to whole numbers: {{'x': (6, 4)}}"
+        ) from None
 
 
 class Importer:

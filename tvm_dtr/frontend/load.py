@@ -8,15 +8,21 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError
 
-from ..errors import ModelError
+from ..errors import ModelError, UsageError
 from ..program import is_program_file
 
 
 def load_model(model: str | os.PathLike[str] | onnx.ModelProto) -> onnx.ModelProto:
     """The model of a path (external data included) or a ModelProto as it is.
 
-    Raises ModelError for a missing, truncated or foreign file, or one without a graph.
+    Raises ModelError for a missing, truncated or foreign file, or one without a graph; UsageError
+    for anything else.
     """
+    if not isinstance(model, str | os.PathLike | onnx.ModelProto):
+        raise UsageError(
+            f"model is a {type(model).__name__}, expected the path of an ONNX file or an "
+            "onnx.ModelProto"
+        )
     if isinstance(model, onnx.ModelProto):
         proto, name = model, "the model"
     else:
