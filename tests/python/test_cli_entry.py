@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from tvm_dtr.cli import main
@@ -132,6 +133,13 @@ def test_an_output_never_takes_the_place_of_another_file_of_the_command(cli, tmp
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert "name another file" in result.stderr
     assert (tmp_path / "m").read_bytes() == (tmp_path / "m.png").read_bytes() == b"precious"
+
+
+def test_running_out_of_memory_is_one_line(cli, monkeypatch):
+    monkeypatch.setattr("tvm_dtr.models.make", lambda *_, **__: np.empty(2**62, "uint8"))
+    result = cli("models", "make", "mlp", "-o", "m.onnx")
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert "not enough memory" in result.stderr
 
 
 def test_models_list_as_table_and_json(cli, tmp_path):

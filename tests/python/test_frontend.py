@@ -76,6 +76,17 @@ def test_dynamic_dimension_needs_a_shape():
     assert import_model(linear(["batch", 3]), {"x": (5, 3)}).inputs[0].shape == (5, 3)
 
 
+@pytest.mark.parametrize("rows", [2**30, 2**31, 2**32, 2**63 - 1, 10**30])
+def test_a_shape_that_no_kernel_can_index_is_refused(rows):
+    text = message(import_model, linear(("n", 3)), {"x": (rows, 3)})
+    assert f"input 'x' has the shape ({rows}, 3)" in text and "use smaller shapes" in text
+
+
+def test_a_tensor_that_no_kernel_can_index_is_refused():
+    text = message(import_model, linear(("n", 3)), {"x": (2**29, 3)})
+    assert "Gemm gives tensor 'fc', which has the shape (536870912, 4)" in text
+
+
 def test_bad_shapes():
     assert "'y'" in message(import_model, linear(), {"y": (2, 3)})
     assert "2 axes, got 3" in message(import_model, linear(), {"x": (2, 3, 4)})

@@ -18,7 +18,7 @@ LARGEST_FLOAT32 = 3.4028234663852886e38
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
     """``x=64,3,32,32`` as ("x", (64, 3, 32, 32))."""
-    match = re.fullmatch(r"([^=]+)=(\d+(?:,\d+)*)", text)
+    match = re.fullmatch(r"([^=]+)=(\d+(?:,\d+)*)", text, re.ASCII)
     if not match:
         raise argparse.ArgumentTypeError(f"'{text}' is not NAME=DIM,DIM,... (x=64,3,32,32)")
     dims = tuple(int(dim) for dim in match[2].split(","))

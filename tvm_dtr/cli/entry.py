@@ -92,6 +92,8 @@ def _tell(error: Exception, debug: bool) -> int:
         message = f"{error.filename}: {error.strerror}"
     elif isinstance(error, (DTRError, OSError)):
         message = str(error)
+    elif isinstance(error, MemoryError) or "bad_alloc" in str(error):
+        message = "this machine has not enough memory for it; use smaller shapes"
     else:
         # TVM's errors start with its stack trace; what went wrong stands at the end.
         reason = (str(error).strip().splitlines() or [""])[-1]

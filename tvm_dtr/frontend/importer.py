@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ Shapes = Mapping[str, Sequence[int]]
 
 # State of models with dropout: uint32 [seed, step]; the seed may be set before the first step.
 RANDOM_KEY = "random_key"
+MOST_ELEMENTS = 2**31 - 1  # of a tensor: TVM's kernels compute with 32-bit indices
 
 
 @dataclass
@@ -59,6 +61,15 @@ def _checked_shapes(shapes: Any) -> dict[str, Sequence[int]]:
         raise UsageError(
             f"shapes is {shapes!r}, expected a mapping of names to whole numbers: {{'x': (6, 4)}}"
         ) from None
+
+
+def _check_size(what: str, shape: Sequence[int]) -> None:
+    count = math.prod(shape)
+    if count > MOST_ELEMENTS:
+        raise ModelError(
+            f"{what} has the shape {tuple(shape)} of {count:.3g} elements, more than the "
+            f"{MOST_ELEMENTS} that kernels can index; use smaller shapes"
+        )
 
 
 class Importer:
@@ -171,6 +182,7 @@ class Importer:
         kind = info.type.tensor_type.elem_type
         dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind))
         shape = self._input_shape(info)
+        _check_size(f"input '{info.name}'", shape)
         self.model.inputs.append(TensorSpec(info.name, shape, dtype))
         variable = self._add_variable(info.name, shape, dtype)
         self.values[info.name] = Value(info.name, variable)
@@ -238,7 +250,9 @@ class Importer:
         table = dict(zip(made, stamped, strict=False))
         for name, result in zip(proto.output, results, strict=False):
             if name and result is not None:
-                self.values[name] = Value(name, infer_local(table[result]))
+                typed = infer_local(table[result])
+                _check_size(f"{node.proto.op_type} gives tensor '{name}', which", shape_of(typed))
+                self.values[name] = Value(name, typed)
         for name, new in zip(node.updates, stamped[len(made) :], strict=True):
             self.model.running_updates[self._value(name).name] = infer_local(new)
 
