@@ -260,3 +260,13 @@ def test_verify_leaves_no_temporary_files(folder, tmp_path):
     process = start(tmp_path, "run", str(folder / "r8.tdtr"), *options)
     assert (process.communicate()[1], process.returncode) == ("", 0)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_cache_that_cannot_be_written_is_one_warning(folder, tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TVM_DTR_CACHE_DIR", str(tmp_path / "file"))
+    model = str(tmp_path / "mlp.onnx")
+    assert main(["models", "make", "mlp", "--batch", "1", "-o", model]) == 0
+    assert main(["build", model]) == 0
+    error = capsys.readouterr().err
+    assert error.startswith("tvm-dtr: warning: the kernel cache") and error.count("\n") == 1

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,7 +38,8 @@ def main(argv: list[str] | None = None) -> int:
     except SystemExit as stop:  # argparse has printed its message
         return int(stop.code or 0)
     try:
-        with _unwinding_on_sigterm():
+        with _unwinding_on_sigterm(), warnings.catch_warnings():
+            warnings.showwarning = _show_warning
             status = arguments.command(arguments)
             sys.stdout.flush()
             return status
@@ -78,6 +80,10 @@ def _unwinding_on_sigterm() -> Iterator[None]:
         raise
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    print("tvm-dtr: warning:", " ".join(str(message).split()), file=sys.stderr)
 
 
 def _discard_output() -> None:
