@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from .errors import UsageError
 
@@ -23,6 +25,8 @@ _UNITS = {
     "g": 2**30,
     "t": 2**40,
 }
+_MOST_BYTES = 2**63 - 1
+_MOST_FRACTION = 1e6  # of a peak of less than 2^43 bytes
 _FORMS = (
     "use bytes (536870912), a size (512MiB, 1.5GB), a share of the unbudgeted peak (40%) or none"
 )
@@ -46,41 +50,60 @@ class Budget:
         return self.bytes
 
 
-def parse_budget(text: str | int | Budget | None) -> Budget:
+def parse_budget(text: Any) -> Budget:
     """Reads a memory budget.
 
     Args:
-        text: an int (bytes), ``None`` or ``"none"`` (no budget), ``"512MiB"``, ``"1.5GB"``,
-            ``"40%"`` (of the unbudgeted peak).
+        text: an int of Python or numpy (bytes), a Budget, ``None`` or ``"none"`` (no budget),
+            ``"512MiB"``, ``"1.5GB"``, ``"40%"`` (of the unbudgeted peak).
 
     Raises:
-        UsageError: the text is none of these, or not positive.
+        UsageError: the text is none of these, not positive, or over 2^63 - 1 bytes.
     """
     if text is None or isinstance(text, Budget):
         return text or Budget()
-    if isinstance(text, bool) or not isinstance(text, int | str):
-        raise UsageError(f"memory budget {text!r} is a {type(text).__name__}: {_FORMS}")
-    if isinstance(text, int):
-        return _positive(Budget(bytes=text), str(text))
+    if not isinstance(text, str):
+        count = _whole_number(text)
+        # str() of an int refuses thousands of digits; hex() does not.
+        shown = str(count) if abs(count) <= 2 * _MOST_BYTES else hex(count)
+        return _checked(Budget(bytes=count), shown)
     cleaned = text.strip().lower()
     if cleaned == "none":
         return Budget()
-    match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(%|[kmgt]?i?b?)", cleaned)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(%|[kmgt]?i?b?)", cleaned, re.ASCII)
     if match is None or (match[2] != "%" and match[2] not in _UNITS):
         raise UsageError(f"memory budget '{text}' does not parse: {_FORMS}")
     number = float(match[1])
     if match[2] == "%":
-        return _positive(Budget(fraction=number / 100), text)
+        return _checked(Budget(fraction=number / 100), text)
+    if number > _MOST_BYTES:  # before int(), which takes at most some thousand digits
+        raise _too_large(text)
     scale = _UNITS[match[2]]
     exact = int(match[1]) * scale if match[1].isdigit() else int(number * scale)
-    return _positive(Budget(bytes=exact), text)
+    return _checked(Budget(bytes=exact), text)
 
 
-def _positive(budget: Budget, text: str) -> Budget:
+def _whole_number(value: object) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise UsageError(f"memory budget {value!r} is a {type(value).__name__}: {_FORMS}") from None
+
+
+def _too_large(text: str) -> UsageError:
+    shown = text if len(text) <= 40 else text[:37] + "..."
+    return UsageError(f"memory budget '{shown}' is over 2^63 - 1 bytes: {_FORMS}")
+
+
+def _checked(budget: Budget, text: str) -> Budget:
     if (budget.bytes if budget.fraction is None else budget.fraction) == 0 or (
         budget.bytes is not None and budget.bytes < 0
     ):
         raise UsageError(f"memory budget '{text}' is not positive: {_FORMS}")
+    if (budget.bytes or 0) > _MOST_BYTES or (budget.fraction or 0) > _MOST_FRACTION:
+        raise _too_large(text)
     return budget
 
 

@@ -74,13 +74,23 @@ class _StepBuilder:
     def build(self) -> TrainingStep:
         value = self._typed_forward()
         self._add("loss", "output", value)
-        for name, expr in self.model.outputs:
-            if name != "loss" or self.loss.input is not None:
+        for index, (name, expr) in enumerate(self.model.outputs):
+            if name != "loss" or index or self.loss.input is not None:
                 self._add(name, "output", expr)
         for name, expr in self.model.running_updates.items():
             self._add(name, "state", expr)
         trained = self._add_gradients(value)
+        self._check_results()
         return self._finish(trained)
+
+    def _check_results(self) -> None:
+        """Each name means one output and one new state; ``loss`` is the loss alone."""
+        names = [(result.name, result.kind) for result, _ in self.results]
+        for name, kind in names:
+            if names.count((name, kind)) > 1:
+                raise ModelError(_clash(name, kind))
+        if "loss" in self.variables:
+            raise ModelError("the model has a tensor 'loss'; the step's loss needs that name")
 
     def _check_new_input(self, name: str) -> None:
         if name in self.variables:
@@ -136,6 +146,10 @@ class _StepBuilder:
         slots = {}
         for slot, initial in optimizer.initial_slots(self.state[name]).items():
             key = f"{slot}:{name}"
+            if key in self.variables:
+                raise ModelError(
+                    f"the model has a tensor '{key}'; the optimizer needs that name, rename it"
+                )
             self.state[key] = initial
             variable = relay.var(key, shape=initial.shape, dtype=str(initial.dtype))
             self.variables[key] = slots[slot] = variable
@@ -166,3 +180,18 @@ class _StepBuilder:
             parameter_names=[n for n in self.model.parameter_names if n in set(trained)],
             sources=self.model.sources,
         )
+
+
+def _clash(name: str, kind: str) -> str:
+    if kind == "state":
+        return (
+            f"the model trains '{name}' and uses it as a running statistic; make them two tensors"
+        )
+    if name == "loss":
+        return (
+            "the model has an output 'loss' and the step's loss needs that name; rename it, "
+            "or use loss 'output' if it is the loss and the model's first output"
+        )
+    if name.startswith("grad:"):
+        return f"the model has an output '{name}'; the gradient needs that name, rename it"
+    return f"the model has several outputs called '{name}'; give each its own name"

@@ -30,12 +30,13 @@ class BudgetError(DTRError):
 
     Attributes (all in bytes): ``budget_bytes``; ``short_bytes``, what was missing;
     ``needed_budget_bytes``, the smallest budget that passes this point; ``op``, the name of the
-    kernel; ``holders``, a list of dicts of what is pinned or locked, largest first.
+    kernel, None where no kernel is involved; ``holders``, a list of dicts of what is pinned or
+    locked, largest first.
     """
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
-        self.op: str | None = details.get("op")
+        self.op: str | None = details.get("op") or None
         self.budget_bytes: int = details.get("budget_bytes", 0)
         self.short_bytes: int = details.get("short_bytes", 0)
         self.needed_budget_bytes: int = details.get("needed_budget_bytes", 0)

@@ -76,8 +76,8 @@ def make_loss(loss: str, outputs: list[tuple[str, Expr]]) -> Loss:
 
     Raises UsageError for an unknown loss, ModelError for an output that does not suit it.
     """
-    if loss not in LOSSES:
-        raise UsageError(f"unknown loss '{loss}'; the losses are {', '.join(sorted(LOSSES))}")
+    if not isinstance(loss, str) or loss not in LOSSES:
+        raise UsageError(f"unknown loss {loss!r}; the losses are {', '.join(sorted(LOSSES))}")
     name, output = outputs[0]
     if "float" not in dtype_of(output):
         raise ModelError(

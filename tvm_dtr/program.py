@@ -75,6 +75,19 @@ class Program:
         return read_program(Path(path))
 
 
+MANIFEST = "manifest.json"  # the first member of the archive
+
+
+def is_program_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a file starts as a program does, whatever its name; a damaged one does too."""
+    try:
+        with open(path, "rb") as stream:
+            head = stream.read(30 + len(MANIFEST))  # a zip's header of a member, then its name
+    except OSError:
+        return False
+    return head.startswith(b"PK\3\4") and head.endswith(MANIFEST.encode())
+
+
 def private_folder() -> Path:
     """A new folder that only this user can read and that is removed when the process ends."""
     folder = tempfile.mkdtemp(prefix="tvm-dtr-")

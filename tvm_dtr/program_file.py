@@ -29,12 +29,11 @@ from tvm_dtr.compile.target import (
     required_features,
 )
 from tvm_dtr.errors import ProgramError
-from tvm_dtr.program import Program, private_folder
+from tvm_dtr.program import MANIFEST, Program, private_folder
 from tvm_dtr.training import Result, TensorSpec
 
 FORMAT = "tvm-dtr program"
 FORMAT_VERSION = 1
-MANIFEST = "manifest.json"
 BYTECODE = "bytecode.ro"
 LIBRARY = "kernels.so"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same program gives the same bytes
@@ -53,10 +52,16 @@ def write_program(program: Program, path: Path) -> None:
         archive.writestr(zipfile.ZipInfo(MANIFEST, _EPOCH), manifest)
         for name, content in members.items():
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
+        archive.comment = manifest_seal(manifest.encode())
     try:
         write_atomically(path, stream.getvalue())
     except OSError as error:
         raise ProgramError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def manifest_seal(manifest: bytes) -> bytes:
+    """The comment of the archive: it tells whether the manifest, which names all else, changed."""
+    return b"manifest sha256 " + hashlib.sha256(manifest).hexdigest().encode()
 
 
 def read_program(path: Path) -> Program:
@@ -100,8 +105,14 @@ def _checked_members(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Manifest and members of a program file that this process can run."""
     try:
         with zipfile.ZipFile(path) as archive:
-            manifest = json.loads(archive.read(MANIFEST))
+            text, seal = archive.read(MANIFEST), archive.comment
+            manifest = json.loads(text)
             _check_versions(path, manifest)
+            if seal != manifest_seal(text):
+                raise ProgramError(
+                    f"{path}: the manifest does not match its checksum, it was changed after "
+                    f"`tvm-dtr build` wrote it; {_REBUILD}"
+                )
             # Only what the manifest names is read, and nothing is unpacked under its own name.
             members = {name: archive.read(name) for name in manifest["sha256"]}
     except FileNotFoundError as error:
@@ -115,7 +126,10 @@ def _checked_members(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     for name, expected in manifest["sha256"].items():
         found = hashlib.sha256(members[name]).hexdigest()
         if found != expected:
-            _damaged(path, f"'{name}' has checksum {found[:12]}, expected {str(expected)[:12]}")
+            raise ProgramError(
+                f"{path}: '{name}' has checksum {found[:12]}, expected {str(expected)[:12]}; "
+                f"{_REBUILD}"
+            )
     return manifest, members
 
 

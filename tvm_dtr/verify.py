@@ -26,6 +26,8 @@ import numpy as np
 
 from tvm_dtr.errors import DTRError
 
+GRACE_SECONDS = 10  # for the other process to end by itself
+
 
 class VerificationError(DTRError):
     """The other process could not do its part."""
@@ -135,7 +137,8 @@ class Verifier:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             cwd=self._path,
-            env={**os.environ, "PYTHONPATH": search_path},
+            # Its temporary files are in the scratch folder: they go even if it is killed.
+            env={**os.environ, "PYTHONPATH": search_path, "TMPDIR": str(self._path)},
             text=True,
         )
 
@@ -143,8 +146,11 @@ class Verifier:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._process.kill()
-        self._process.communicate()
+        try:
+            self._process.communicate(timeout=GRACE_SECONDS)  # closes its input, so that it ends
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
         self._errors.close()
         self._folder.cleanup()
 

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from tvm_dtr.budget import Budget, format_bytes, parse_budget
@@ -13,6 +14,9 @@ from tvm_dtr.errors import UsageError
         ("1048576", 2**20),
         (" 64 KiB ", 65536),
         (4096, 4096),
+        (np.int64(4096), 4096),
+        (np.uint8(7), 7),
+        (2**63 - 1, 2**63 - 1),
         ("9007199254740993", 9007199254740993),
     ],
 )
@@ -33,12 +37,59 @@ def test_no_budget(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "much", "-5MiB", "40 percent", "5ib", "1e9", "%", "0", 0, -1, "0%", 1.5, True]
+    "text",
+    [
+        "",
+        "much",
+        "\u0661\u0662",
+        "\u0664\u0660%",
+        np.float32(2),
+        np.bool_(True),
+        "-5MiB",
+        "40 percent",
+        "5ib",
+        "1e9",
+        "%",
+        "0",
+        0,
+        -1,
+        "0%",
+        1.5,
+        True,
+    ],
 )
 def test_what_does_not_parse_is_named(text):
     with pytest.raises(UsageError, match="512MiB") as error:
         parse_budget(text)
     assert "\n" not in str(error.value)
+
+
+def repr_start(value):
+    return value[:20] if isinstance(value, str) else hex(value)[:20]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        2**63,
+        16**5000,
+        np.uint64(2**63),
+        "9223372036854775808",
+        "9000000TiB",
+        "9" * 5000,
+        "8388608T",
+    ],
+    ids=repr_start,
+)
+def test_more_than_an_address_space_is_refused(text):
+    with pytest.raises(UsageError, match=r"over 2\^63 - 1 bytes") as error:
+        parse_budget(text)
+    assert len(str(error.value)) < 200 and "\n" not in str(error.value)
+
+
+def test_a_share_of_a_peak_stays_below_the_largest_budget():
+    with pytest.raises(UsageError, match="over 2"):
+        parse_budget("9" * 400 + "%")
 
 
 def test_format():

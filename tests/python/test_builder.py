@@ -120,6 +120,29 @@ def test_unknown_optimizer():
         make_training_step(mlp(), loss="mse", optimizer="adagrad")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": 7}, "model is a int, expected the path of an ONNX file"),
+        ({"model": b"bytes"}, "model is a bytes"),
+        ({"model": None}, "model is a NoneType"),
+        ({"loss": ["mse"]}, r"unknown loss \['mse'\]"),
+        ({"loss": None}, "unknown loss None"),
+        ({"optimizer": SGD}, "optimizer is the class SGD, expected an object of it"),
+        ({"optimizer": 0.1}, "unknown optimizer 0.1"),
+        ({"shapes": [4, 5]}, r"shapes is \[4, 5\], expected a mapping"),
+        ({"shapes": {"x": 4}}, "expected a mapping of names to whole numbers"),
+        ({"shapes": {"x": (6.5, 5)}}, "expected a mapping of names to whole numbers"),
+        ({"shapes": {"x": "65"}}, "expected a mapping of names to whole numbers"),
+    ],
+    ids=str,
+)
+def test_an_argument_of_a_wrong_kind_is_named(arguments, message):
+    with pytest.raises(UsageError, match=message) as error:
+        make_training_step(**{"model": mlp(), "loss": "mse", **arguments})
+    assert "\n" not in str(error.value)
+
+
 def test_model_without_parameters():
     maker = ModelMaker()
     model = maker.model(maker.node("Relu", [maker.input("x", [2, 3])]))
@@ -133,3 +156,84 @@ def test_op_without_gradient_names_the_node():
     y = maker.node("LRN", [w], name="squash", size=3)
     with pytest.raises(ModelError, match=r"'squash' \(LRN\).*gradient"):
         make_training_step(maker.model(y), loss="mse")
+
+
+def named(output="y", weight="w", given="x", **options):
+    """The step of y = x * w with other names."""
+    maker = ModelMaker()
+    x, w = maker.input(given, [2, 3]), maker.weight(weight, np.ones((2, 3)))
+    model = maker.model(maker.node("Mul", [x, w], name=output))
+    return make_training_step(model, **{"loss": "mse", **options})
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"output": "loss"}, "output 'loss' and the step's loss needs"),
+        ({"weight": "loss"}, "tensor 'loss'; the step's loss needs"),
+        ({"given": "loss"}, "tensor 'loss'; the step's loss needs"),
+        ({"given": "target"}, "tensor 'target'; the loss needs that name"),
+        ({"output": "grad:w"}, "output 'grad:w'; the gradient needs that name"),
+        (
+            {"given": "momentum:w", "optimizer": SGD(0.1, momentum=0.9)},
+            "tensor 'momentum:w'; the optimizer needs that name",
+        ),
+    ],
+    ids=str,
+)
+def test_a_name_that_the_step_needs_is_refused(names, message):
+    with pytest.raises(ModelError, match=message):
+        named(**names)
+
+
+def test_names_that_do_not_clash_pass():
+    assert named(output="grad:w", optimizer=SGD(0.1)).results[1].name == "grad:w"
+    maker = ModelMaker()
+    w = maker.weight("w", np.ones((2, 3)))
+    model = maker.model(maker.node("ReduceMean", [w], name="loss", keepdims=0))
+    assert [r.name for r in make_training_step(model, loss="output").results] == ["loss", "grad:w"]
+
+
+def test_an_output_given_twice_is_refused():
+    maker = ModelMaker()
+    y = maker.node("Relu", [maker.weight("w", np.ones((2, 3)))])
+    with pytest.raises(ModelError, match="several outputs called 'relu0'"):
+        make_training_step(maker.model(y, y), loss="mse")
+
+
+def test_a_second_output_called_loss_is_refused():
+    maker = ModelMaker()
+    w = maker.weight("w", np.ones((2, 3)))
+    first = maker.node("ReduceMean", [w], keepdims=0)
+    model = maker.model(first, maker.node("ReduceSum", [w], name="loss", keepdims=0))
+    with pytest.raises(ModelError, match="output 'loss'"):
+        make_training_step(model, loss="output")
+
+
+def test_a_weight_that_is_also_a_running_statistic_is_refused():
+    maker = ModelMaker()
+    x = maker.input("x", [2, 3, 4, 4])
+    one = [maker.weight(name, np.ones(3)) for name in ("scale", "bias", "var")]
+    normal = maker.node(
+        "BatchNormalization", [x, one[0], one[1], "scale", one[2]], outputs=3, training_mode=1
+    )
+    with pytest.raises(ModelError, match="trains 'scale' and uses it as a running statistic"):
+        make_training_step(maker.model(normal[0]), loss="mse", optimizer=SGD(0.1))
+
+
+def test_several_inputs_of_one_name_are_refused():
+    maker = ModelMaker()
+    x = maker.input("x", [2, 3])
+    maker.input("x", [2, 3])
+    y = maker.node("Mul", [x, maker.weight("w", np.ones((2, 3)))])
+    with pytest.raises(ModelError, match="several inputs called 'x'"):
+        make_training_step(maker.model(y), loss="mse")
+
+
+def test_a_tensor_with_the_name_of_the_random_key_is_refused():
+    maker = ModelMaker()
+    w = maker.weight("random_key", np.ones((2, 3)))
+    ratio, training = maker.weight("r", np.array(0.5)), maker.weight("t", np.array(True))
+    model = maker.model(maker.node("Dropout", [w, ratio, training]))
+    with pytest.raises(ModelError, match="tensor 'random_key'; dropout needs that name"):
+        make_training_step(model, loss="mse")

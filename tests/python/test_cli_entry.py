@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from tvm_dtr.cli import main
@@ -42,6 +43,12 @@ def test_every_command_has_help(cli, arguments):
     assert result.returncode == 0
     assert result.stdout.startswith("usage: tvm-dtr " + " ".join(arguments))
     assert result.stderr == ""
+
+
+@pytest.mark.parametrize("module", ["tvm_dtr", "tvm_dtr.cli"])
+def test_the_package_runs_as_a_module(module):
+    command = [sys.executable, "-m", module, "--version"]
+    assert subprocess.run(command, capture_output=True, text=True).stdout.startswith("tvm-dtr ")
 
 
 def test_help_does_not_import_tvm():
@@ -102,6 +109,37 @@ def test_run_refuses_before_it_loads(cli, tmp_path, options, message):
     result = cli("run", "p.tdtr", *options)
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("build", "m", "-o", "m"),
+        ("build", "m", "-o", "link"),
+        ("build", "m", "--json", "m"),
+        ("build", "m", "-o", "new", "--json", "./new"),
+        ("run", "m", "--memory-budget", "none", "--json", "m"),
+        ("run", "m.png", "--memory-budget", "none", "--plot", "m.png"),
+        ("run", "m", "--memory-budget", "none", "--plot", "p.png", "--plot", "p.png"),
+        ("models", "make", "mlp", "-o", "new", "--json", "new"),
+    ],
+    ids=" ".join,
+)
+def test_an_output_never_takes_the_place_of_another_file_of_the_command(cli, tmp_path, arguments):
+    for name in ("m", "m.png"):
+        (tmp_path / name).write_bytes(b"precious")
+    (tmp_path / "link").symlink_to("m")
+    result = cli(*arguments)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "name another file" in result.stderr
+    assert (tmp_path / "m").read_bytes() == (tmp_path / "m.png").read_bytes() == b"precious"
+
+
+def test_running_out_of_memory_is_one_line(cli, monkeypatch):
+    monkeypatch.setattr("tvm_dtr.models.make", lambda *_, **__: np.empty(2**62, "uint8"))
+    result = cli("models", "make", "mlp", "-o", "m.onnx")
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert "not enough memory" in result.stderr
 
 
 def test_models_list_as_table_and_json(cli, tmp_path):

@@ -70,6 +70,21 @@ def test_bad_outputs_are_refused(tmp_path):
         check_outputs([str(tmp_path / "no" / "file")])
 
 
+def test_an_output_is_no_input_and_no_other_output(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").write_text("model")
+    (tmp_path / "soft").symlink_to("in")
+    (tmp_path / "hard").hardlink_to(tmp_path / "in")
+    (tmp_path / "dangling").symlink_to("new")
+    for name in ("in", "./in", str(tmp_path / "in"), "soft", "hard"):
+        with pytest.raises(UsageError, match="is an input of this command"):
+            check_outputs(["other", name], inputs=["in"])
+    for one, other in [("new", "./new"), ("in", "soft"), ("new", "dangling")]:
+        with pytest.raises(UsageError, match="is another output"):
+            check_outputs([one, other])
+    check_outputs(["/dev/null", "/dev/null"], inputs=["/dev/null"])
+
+
 def test_a_folder_that_takes_no_file_is_refused():
     with pytest.raises(UsageError, match="'/proc/file': cannot write to the folder '/proc'"):
         check_outputs(["/proc/file"])  # not even root may

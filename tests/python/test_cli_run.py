@@ -10,7 +10,9 @@ import zipfile
 
 import pytest
 
+from tvm_dtr.builder import make_training_step
 from tvm_dtr.cli import main
+from tvm_dtr.errors import ModelError
 
 COMMAND = [sys.executable, "-m", "tvm_dtr.cli"]
 RESULT_FIELDS = {
@@ -155,6 +157,21 @@ def test_a_file_that_is_no_model_is_one_line(command, tmp_path, capsys):
     assert "notes.onnx" in error and "internal" not in error
 
 
+@pytest.mark.parametrize("name", ["program.bin", "program", "program.onnx"])
+def test_a_program_is_known_by_its_content(folder, tmp_path, capsys, name):
+    program = tmp_path / name
+    program.write_bytes((folder / "r8.tdtr").read_bytes())
+    assert main(["run", str(program), "--memory-budget", "none", "--steps", "1"]) == 0
+    capsys.readouterr()
+    assert main(["run", str(program), "--memory-budget", "none", "--lr", "0.1"]) == 2
+    assert "is a program already" in capsys.readouterr().err
+    assert main(["build", str(program)]) == 2
+    assert f"{name}' is a program already" in capsys.readouterr().err
+    with pytest.raises(ModelError, match="is a program already"):
+        make_training_step(program, loss="mse")
+    assert os.listdir(tmp_path) == [name]
+
+
 def test_a_damaged_program_is_one_line(folder, tmp_path, capsys):
     path = tmp_path / "cut.tdtr"
     path.write_bytes((folder / "r8.tdtr").read_bytes()[:-1000])
@@ -187,20 +204,69 @@ def test_unknown_policy_is_wrong_usage(folder, capsys):
     assert "unknown policy 'fifo'" in capsys.readouterr().err
 
 
-def test_an_interrupt_is_one_line_and_leaves_nothing(folder, tmp_path):
-    options = ["--memory-budget", "none", "--steps", "1000000", "--verify", "--json", "t.json"]
-    process = subprocess.Popen(
-        [*COMMAND, "run", str(folder / "r8.tdtr"), *options],
+def start(tmp_path, *arguments, **environment):
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
         cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(tmp_path), **environment},
         stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
     )
-    scratch = "tvm-dtr-verify-*/inputs.npz"  # there once the first step is being compared
-    while process.poll() is None and not list(tmp_path.glob(scratch)):
+
+
+def wait_for(process, folder, pattern):
+    while process.poll() is None and not list(folder.glob(pattern)):
         time.sleep(0.02)
+
+
+ENDLESS = ["--memory-budget", "none", "--steps", "1000000", "--verify", "--json", "t.json"]
+COMPARING = "tvm-dtr-verify-*/inputs.npz"  # there once the first step is being compared
+
+
+def test_an_interrupt_is_one_line_and_leaves_nothing(folder, tmp_path):
+    process = start(tmp_path, "run", str(folder / "r8.tdtr"), *ENDLESS)
+    wait_for(process, tmp_path, COMPARING)
     os.killpg(process.pid, signal.SIGINT)
     assert process.communicate(timeout=60)[1] == "tvm-dtr: interrupted\n"
     assert process.returncode == 130
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "working"),
+    [
+        (["run", "r8.tdtr", *ENDLESS], COMPARING),
+        (["build", "r8.onnx", "-o", "new.tdtr", "--jobs", "2"], "tvm-dtr-*/*.json"),
+    ],
+    ids=["run", "build"],
+)
+def test_termination_is_one_line_and_leaves_nothing(folder, tmp_path, arguments, working):
+    command, name, *options = arguments
+    given = [command, str(folder / name), *options]
+    process = start(tmp_path, *given, TVM_DTR_CACHE_DIR="none")
+    wait_for(process, tmp_path, working)
+    process.terminate()
+    assert process.communicate(timeout=60)[1] == "tvm-dtr: terminated\n"
+    assert process.returncode == 143
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(ProcessLookupError):  # no child is left in its session
+        os.killpg(process.pid, 0)
+
+
+def test_verify_leaves_no_temporary_files(folder, tmp_path):
+    options = ["--memory-budget", "none", "--steps", "1", "--verify"]
+    process = start(tmp_path, "run", str(folder / "r8.tdtr"), *options)
+    assert (process.communicate()[1], process.returncode) == ("", 0)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_cache_that_cannot_be_written_is_one_warning(folder, tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TVM_DTR_CACHE_DIR", str(tmp_path / "file"))
+    model = str(tmp_path / "mlp.onnx")
+    assert main(["models", "make", "mlp", "--batch", "1", "-o", model]) == 0
+    assert main(["build", model]) == 0
+    error = capsys.readouterr().err
+    assert error.startswith("tvm-dtr: warning: the kernel cache") and error.count("\n") == 1

@@ -65,7 +65,11 @@ def test_default_folder(monkeypatch, tmp_path):
 def test_unwritable_folder_only_costs_time(tmp_path):
     (tmp_path / "file").write_text("")
     cache = KernelCache(tmp_path / "file" / "below")
-    cache.put("ab" * 32, b"content")
+    with pytest.warns(UserWarning) as caught:
+        cache.put("ab" * 32, b"content")
+        cache.put("cd" * 32, b"content")
+    (warning,) = caught
+    assert "cannot be written" in str(warning.message) and "\n" not in str(warning.message)
     assert cache.get("ab" * 32) is None
 
 
@@ -172,8 +176,10 @@ def test_broken_compiler(folder, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "target", ["cuda", "nonsense", "llvm -mcpu", "llvm -mcpu=i486x", "llvm -mtriple=nowhere"]
+    "target",
+    [7, None, "cuda", "nonsense", "llvm -mcpu", "llvm -mcpu=i486x", "llvm -mtriple=nowhere"],
 )
-def test_bad_target(target):
+def test_bad_target(target, capfd):
     with pytest.raises(UsageError, match="target"):
         compile_step(random_step(0), target=target)
+    assert capfd.readouterr() == ("", "")

@@ -8,7 +8,7 @@ from onnx_models import ModelMaker, compiled
 
 from tvm_dtr.builder import make_training_step
 from tvm_dtr.errors import ModelError
-from tvm_dtr.frontend import import_model
+from tvm_dtr.frontend import import_model, load_model
 
 
 def linear(shape=(2, 3)):
@@ -28,6 +28,19 @@ def test_not_an_onnx_file(tmp_path):
     path = tmp_path / "cat.onnx"
     path.write_bytes(b"this is no protobuf at all \xff\xff")
     assert "cat.onnx" in message(import_model, path)
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".json", ".textproto", ".onnxtxt", ""])
+def test_the_suffix_of_a_file_does_not_matter(tmp_path, suffix):
+    path = tmp_path / f"model{suffix}"
+    path.write_text('{"graph": {}}')
+    with pytest.raises(ModelError, match="not an ONNX file") as error:
+        load_model(path)
+    assert "\n" not in str(error.value) and str(path) in str(error.value)
+    maker = ModelMaker()
+    model = maker.model(maker.node("Relu", [maker.input("x", [2])]))
+    path.write_bytes(model.SerializeToString())
+    assert load_model(path) == model
 
 
 def test_truncated_file(tmp_path):
@@ -61,6 +74,17 @@ def test_dynamic_dimension_needs_a_shape():
     text = message(import_model, linear(["batch", 3]))
     assert "'x'" in text and "axis 0 ('batch')" in text and "--shape x=N,3" in text
     assert import_model(linear(["batch", 3]), {"x": (5, 3)}).inputs[0].shape == (5, 3)
+
+
+@pytest.mark.parametrize("rows", [2**30, 2**31, 2**32, 2**63 - 1, 10**30])
+def test_a_shape_that_no_kernel_can_index_is_refused(rows):
+    text = message(import_model, linear(("n", 3)), {"x": (rows, 3)})
+    assert f"input 'x' has the shape ({rows}, 3)" in text and "use smaller shapes" in text
+
+
+def test_a_tensor_that_no_kernel_can_index_is_refused():
+    text = message(import_model, linear(("n", 3)), {"x": (2**29, 3)})
+    assert "Gemm gives tensor 'fc', which has the shape (536870912, 4)" in text
 
 
 def test_bad_shapes():

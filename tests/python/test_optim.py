@@ -43,7 +43,20 @@ def test_sgd(options):
     np.testing.assert_allclose(steps(SGD(**options)), expected(**options), rtol=1e-12)
 
 
-@pytest.mark.parametrize("options", [{"lr": -1}, {"lr": float("nan")}, {"lr": 1, "nesterov": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lr": -1},
+        {"lr": float("nan")},
+        {"lr": 1, "nesterov": True},
+        {"lr": "0.1"},
+        {"lr": True},
+        {"lr": 1e39},
+        {"lr": 10**400},
+        {"lr": 1, "dampening": float("inf")},
+    ],
+    ids=lambda options: str(options)[:20],
+)
 def test_sgd_refuses_bad_values(options):
     with pytest.raises(UsageError, match="SGD"):
         SGD(**options)

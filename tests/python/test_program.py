@@ -38,15 +38,17 @@ def saved(program, tmp_path):
     return path
 
 
-def rewritten(path, **changes):
-    """Replace entries of the manifest."""
+def rewritten(path, sealed=True, **changes):
+    """Replace entries of the manifest, and its checksum with ``sealed``."""
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
+        seal = archive.comment
     manifest = {**json.loads(members["manifest.json"]), **changes}
     members["manifest.json"] = json.dumps(manifest).encode()
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content)
+        archive.comment = program_file.manifest_seal(members["manifest.json"]) if sealed else seal
 
 
 def refusal(path):
@@ -54,6 +56,7 @@ def refusal(path):
         Program.load(path)
     message = str(error.value)
     assert "\n" not in message and str(path) in message
+    assert message.count("expected") <= 1
     return message
 
 
@@ -138,6 +141,15 @@ def test_wrong_checksum(saved):
     rewritten(saved, sha256={**sums, "kernels.so": "0" * 64})
     message = refusal(saved)
     assert "'kernels.so' has checksum" in message and "expected 000000000000" in message
+
+
+def test_changed_manifest(saved):
+    rewritten(saved, sealed=False)
+    assert "manifest does not match its checksum" in refusal(saved)
+    rewritten(saved, results=[])
+    with zipfile.ZipFile(saved, "a") as archive:
+        archive.comment = b""
+    assert "manifest does not match its checksum" in refusal(saved)
 
 
 def test_lost_member(saved):

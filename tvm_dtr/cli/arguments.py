@@ -13,11 +13,12 @@ LOSSES = ("cross_entropy", "mse", "output")
 OPTIMIZERS = ("sgd", "none")
 DEFAULT_LOSS, DEFAULT_OPTIMIZER, DEFAULT_LR = "cross_entropy", "sgd", 0.01
 SUFFIX = ".tdtr"
+LARGEST_FLOAT32 = 3.4028234663852886e38
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
     """``x=64,3,32,32`` as ("x", (64, 3, 32, 32))."""
-    match = re.fullmatch(r"([^=]+)=(\d+(?:,\d+)*)", text)
+    match = re.fullmatch(r"([^=]+)=(\d+(?:,\d+)*)", text, re.ASCII)
     if not match:
         raise argparse.ArgumentTypeError(f"'{text}' is not NAME=DIM,DIM,... (x=64,3,32,32)")
     dims = tuple(int(dim) for dim in match[2].split(","))
@@ -43,8 +44,8 @@ def rate(text: str) -> float:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number")
+    if not 0 < value <= LARGEST_FLOAT32:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number of float32")
     return value
 
 
@@ -93,6 +94,13 @@ def build_keywords(arguments: argparse.Namespace) -> dict[str, Any]:
         "optimizer": None if optimizer == "none" else SGD(arguments.lr or DEFAULT_LR),
         "shapes": dict(arguments.shape) if arguments.shape else None,
     }
+
+
+def is_program(name: str) -> bool:
+    """By content; a file with the suffix of programs is taken for one, if a damaged one."""
+    from tvm_dtr.program import is_program_file
+
+    return is_program_file(name) or Path(name).suffix == SUFFIX
 
 
 def check_input(name: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from tvm_dtr.cli import arguments as args
 from tvm_dtr.cli.files import check_outputs, replacing, write_rows
 from tvm_dtr.cli.report import mebibytes, progress
+from tvm_dtr.errors import UsageError
 
 LABEL_WIDTH = 40  # characters of a kernel's name beside the bar
 
@@ -32,8 +33,10 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
 
 def build_program(arguments: argparse.Namespace) -> int:
     args.check_input(arguments.model)
+    if args.is_program(arguments.model):
+        raise UsageError(f"'{arguments.model}' is a program already: name an ONNX file")
     output = arguments.output or str(Path(arguments.model).with_suffix(args.SUFFIX))
-    check_outputs([output, arguments.json])
+    check_outputs([output, arguments.json], inputs=[arguments.model])
     start = time.perf_counter()
     program = compile_model(arguments)
     seconds = time.perf_counter() - start

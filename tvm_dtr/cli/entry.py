@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
+import threading
 import traceback
+import warnings
+from collections.abc import Iterator
+from typing import Any
 
 from tvm_dtr import __version__
 from tvm_dtr.cli import build, models, run, simulate
@@ -15,10 +21,15 @@ from tvm_dtr.errors import BudgetError, DTRError, UsageError
 FAILED = 1
 WRONG_USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+TERMINATED = 143  # 128 + SIGTERM
+
+
+class _Terminated(BaseException):
+    """SIGTERM came: unwinds the stack, so that temporary files and child processes go."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0, 1 when the work failed, 2 for wrong usage."""
+    """Returns the exit status: 0, 1 when the work failed, 2 for wrong usage; 130, 143 stopped."""
     if sys.stdout is None:  # started with it closed
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     parser = _parser()
@@ -27,20 +38,52 @@ def main(argv: list[str] | None = None) -> int:
     except SystemExit as stop:  # argparse has printed its message
         return int(stop.code or 0)
     try:
-        status = arguments.command(arguments)
-        sys.stdout.flush()
-        return status
+        with _unwinding_on_sigterm(), warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            status = arguments.command(arguments)
+            sys.stdout.flush()
+            return status
     except BrokenPipeError:  # the reader of our output is gone, and needs no message
         _discard_output()
         return FAILED
     except KeyboardInterrupt:
         print("tvm-dtr: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except _Terminated:
+        print("tvm-dtr: terminated", file=sys.stderr)
+        return TERMINATED
     except Exception as error:
         status = _tell(error, arguments.debug)
         if isinstance(error, OSError):
             _discard_output()
         return status
+
+
+@contextlib.contextmanager
+def _unwinding_on_sigterm() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+    came = False
+
+    def handler(*_: Any) -> None:
+        nonlocal came
+        came = True
+        raise _Terminated
+
+    previous = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    except Exception:
+        if came:  # it passed through TVM, which made an error of its own of it
+            raise _Terminated from None
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    print("tvm-dtr: warning:", " ".join(str(message).split()), file=sys.stderr)
 
 
 def _discard_output() -> None:
@@ -55,6 +98,8 @@ def _tell(error: Exception, debug: bool) -> int:
         message = f"{error.filename}: {error.strerror}"
     elif isinstance(error, (DTRError, OSError)):
         message = str(error)
+    elif isinstance(error, MemoryError) or "bad_alloc" in str(error):
+        message = "this machine has not enough memory for it; use smaller shapes"
     else:
         # TVM's errors start with its stack trace; what went wrong stands at the end.
         reason = (str(error).strip().splitlines() or [""])[-1]

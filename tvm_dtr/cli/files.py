@@ -14,28 +14,38 @@ from typing import Any
 from tvm_dtr.errors import UsageError
 
 
-def check_outputs(paths: Iterable[str | None]) -> None:
+def check_outputs(paths: Iterable[str | None], inputs: Iterable[str] = ()) -> None:
     """Refuses an output before the work whose result it would lose.
 
     Raises:
-      UsageError: a path is a directory, its folder is missing or may not be written to.
+      UsageError: a path is a directory, its folder is missing or may not be written to, it is the
+        file of one of ``inputs`` or that of another output, through links or not.
     """
-    for name in paths:
-        if name is None:
-            continue
+    taken = [(name, "an input of this command") for name in inputs]
+    for name in filter(None, paths):
         path, folder = Path(name), Path(name).parent
         if path.is_dir():
             raise UsageError(f"output '{name}' is a directory: name a file")
         if not folder.is_dir():
             raise UsageError(f"output '{name}': there is no folder '{folder}'")
         if _is_special(path):
-            continue  # nothing is made beside it
+            continue  # nothing is made beside it, and it may take several outputs
+        for other, role in taken:
+            if _same_file(name, other):
+                raise UsageError(f"output '{name}' is {role} ('{other}'): name another file")
+        taken.append((name, "another output"))
         try:
             tempfile.TemporaryFile(dir=folder).close()
         except OSError as error:
             raise UsageError(
                 f"output '{name}': cannot write to the folder '{folder}': {error.strerror}"
             ) from None
+
+
+def _same_file(one: str, other: str) -> bool:
+    if os.path.exists(one) and os.path.exists(other):
+        return os.path.samefile(one, other)
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _is_special(path: Path) -> bool:

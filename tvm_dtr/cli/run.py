@@ -105,9 +105,13 @@ def run_program(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     """Everything that can be refused before the long work."""
     args.check_input(arguments.program)
+<<<<<<< HEAD
     check_outputs([arguments.json, arguments.trace, *arguments.plot])
     if arguments.trace is not None and Path(arguments.trace).suffix != ".json":
         raise UsageError(f"trace '{arguments.trace}': the name must end in .json")
+=======
+    check_outputs([arguments.json, *arguments.plot], inputs=[arguments.program])
+>>>>>>> fixpy
     given = args.build_options_given(arguments)
     if not _is_model(arguments) and given:
         raise UsageError(
@@ -122,7 +126,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _is_model(arguments: argparse.Namespace) -> bool:
-    return Path(arguments.program).suffix != args.SUFFIX
+    return not args.is_program(arguments.program)
 
 
 def _open(arguments: argparse.Namespace) -> Any:

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
+import warnings
 from pathlib import Path
 
 
@@ -27,10 +28,11 @@ def cache_folder() -> Path | None:
 
 
 class KernelCache:
-    """Entries by hexadecimal key. A folder that cannot be written only costs time."""
+    """Entries by hexadecimal key. A folder that cannot be written costs time and one warning."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
+        self._warned = False
 
     def get(self, key: str) -> bytes | None:
         """The content stored under a key; None if absent or damaged."""
@@ -48,8 +50,16 @@ class KernelCache:
         if self.folder is None:
             return
         digest = hashlib.sha256(content).hexdigest().encode()
-        with contextlib.suppress(OSError):
+        try:
             write_atomically(self._path(key), digest + b"\n" + content)
+        except OSError as error:
+            if not self._warned:
+                warnings.warn(
+                    f"the kernel cache '{self.folder}' cannot be written "
+                    f"({error.strerror or error}); set TVM_DTR_CACHE_DIR to a folder, or to none",
+                    stacklevel=2,
+                )
+            self._warned = True
 
     def _path(self, key: str) -> Path:
         assert self.folder is not None

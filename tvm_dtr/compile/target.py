@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from typing import Any
 
 import tvm
 from tvm.target import codegen
@@ -19,12 +20,24 @@ _ARITHMETIC = (
 )
 
 
-def resolve_target(target: str) -> tvm.target.Target:
+def _kinds() -> list[str]:
+    return [str(kind) for kind in tvm.target.Target.list_kinds()]
+
+
+def resolve_target(target: Any) -> tvm.target.Target:
     """The TVM target of a user's string; "llvm" alone means the CPU of this machine.
 
     Raises UsageError for a target that is not a CPU target of LLVM.
     """
+    if not isinstance(target, str | tvm.target.Target):
+        raise UsageError(f"target is a {type(target).__name__}, expected a string such as 'llvm'")
+    target = str(target)
     try:
+        # A kind without a device here, such as cuda, would make TVM warn before we refuse it.
+        if target.split()[:1] not in ([], ["llvm"]) and target.split()[0] in _kinds():
+            raise UsageError(
+                f"target '{target}' is for {target.split()[0]}, expected a CPU target; use 'llvm'"
+            )
         resolved = tvm.target.Target(target)
     except (ValueError, tvm.TVMError) as error:
         raise UsageError(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 from tvm import relay
 
-from ..errors import DTRError, ModelError
+from ..errors import DTRError, ModelError, UsageError
 from ..relay_graph import Expr, TypeInferenceError, infer_local, shape_of, stamp
 from ..training import TensorSpec
 from .load import load_model
@@ -23,6 +26,7 @@ Shapes = Mapping[str, Sequence[int]]
 
 # State of models with dropout: uint32 [seed, step]; the seed may be set before the first step.
 RANDOM_KEY = "random_key"
+MOST_ELEMENTS = 2**31 - 1  # of a tensor: TVM's kernels compute with 32-bit indices
 
 
 @dataclass
@@ -47,7 +51,25 @@ def import_model(
     parameters, in the order of first use; running statistics become state. Raises ModelError for
     a file that is no model, dynamic dimensions without a shape, ops that are not supported.
     """
-    return Importer(load_model(model), dict(shapes or {})).run()
+    return Importer(load_model(model), _checked_shapes(shapes or {})).run()
+
+
+def _checked_shapes(shapes: Any) -> dict[str, Sequence[int]]:
+    try:
+        return {name: tuple(map(operator.index, shape)) for name, shape in dict(shapes).items()}
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"shapes is {shapes!r}, expected a mapping of names to whole numbers: {{'x': (6, 4)}}"
+        ) from None
+
+
+def _check_size(what: str, shape: Sequence[int]) -> None:
+    count = math.prod(shape)
+    if count > MOST_ELEMENTS:
+        raise ModelError(
+            f"{what} has the shape {tuple(shape)} of {count:.3g} elements, more than the "
+            f"{MOST_ELEMENTS} that kernels can index; use smaller shapes"
+        )
 
 
 class Importer:
@@ -102,7 +124,11 @@ class Importer:
 
     def random_key(self) -> tuple[Expr, int]:
         """The random key, (seed, number of the step), and a stream number not yet given out."""
-        if RANDOM_KEY not in self.model.state:
+        if not self.streams:
+            if RANDOM_KEY in self.values:
+                raise ModelError(
+                    f"the model has a tensor '{RANDOM_KEY}'; dropout needs that name, rename it"
+                )
             value = Value(RANDOM_KEY, data=np.zeros(2, "uint32"))
             value.expr = self._add_state(value)
             self.values[RANDOM_KEY] = value
@@ -146,6 +172,8 @@ class Importer:
                     f"shapes: the model has no input '{name}'; its inputs are {', '.join(names)}"
                 )
         for info in inputs:
+            if names.count(info.name) > 1:
+                raise ModelError(f"the model has several inputs called '{info.name}'")
             self._add_input(info)
 
     def _add_input(self, info: onnx.ValueInfoProto) -> None:
@@ -154,6 +182,7 @@ class Importer:
         kind = info.type.tensor_type.elem_type
         dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind))
         shape = self._input_shape(info)
+        _check_size(f"input '{info.name}'", shape)
         self.model.inputs.append(TensorSpec(info.name, shape, dtype))
         variable = self._add_variable(info.name, shape, dtype)
         self.values[info.name] = Value(info.name, variable)
@@ -221,7 +250,9 @@ class Importer:
         table = dict(zip(made, stamped, strict=False))
         for name, result in zip(proto.output, results, strict=False):
             if name and result is not None:
-                self.values[name] = Value(name, infer_local(table[result]))
+                typed = infer_local(table[result])
+                _check_size(f"{node.proto.op_type} gives tensor '{name}', which", shape_of(typed))
+                self.values[name] = Value(name, typed)
         for name, new in zip(node.updates, stamped[len(made) :], strict=True):
             self.model.running_updates[self._value(name).name] = infer_local(new)
 

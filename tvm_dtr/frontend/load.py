@@ -8,14 +8,21 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError
 
-from ..errors import ModelError
+from ..errors import ModelError, UsageError
+from ..program import is_program_file
 
 
 def load_model(model: str | os.PathLike[str] | onnx.ModelProto) -> onnx.ModelProto:
     """The model of a path (external data included) or a ModelProto as it is.
 
-    Raises ModelError for a missing, truncated or foreign file, or one without a graph.
+    Raises ModelError for a missing, truncated or foreign file, or one without a graph; UsageError
+    for anything else.
     """
+    if not isinstance(model, str | os.PathLike | onnx.ModelProto):
+        raise UsageError(
+            f"model is a {type(model).__name__}, expected the path of an ONNX file or an "
+            "onnx.ModelProto"
+        )
     if isinstance(model, onnx.ModelProto):
         proto, name = model, "the model"
     else:
@@ -31,8 +38,13 @@ def _read(path: Path) -> onnx.ModelProto:
         raise ModelError(f"'{path}': no such file; expected an ONNX model")
     if path.is_dir():
         raise ModelError(f"'{path}': is a directory; expected an ONNX file")
+    if is_program_file(path):
+        raise ModelError(
+            f"'{path}': is a program already, expected an ONNX model; load it with tvm_dtr.load"
+        )
     try:
-        proto = onnx.load(str(path), load_external_data=False)
+        # Always as protobuf: onnx.load goes by the suffix, and has other errors for text formats.
+        proto = onnx.load_model_from_string(path.read_bytes(), format="protobuf")
     except DecodeError as error:
         raise ModelError(
             f"'{path}': not an ONNX file, or a truncated one ({path.stat().st_size} bytes); "

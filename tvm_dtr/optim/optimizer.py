@@ -35,6 +35,9 @@ class Optimizer(Protocol):
 
 def check_optimizer(optimizer: object) -> None:
     """Raise UsageError unless ``optimizer`` is None or an optimizer object."""
+    if isinstance(optimizer, type):
+        name = optimizer.__name__
+        raise UsageError(f"optimizer is the class {name}, expected an object of it: {name}(lr=0.1)")
     if optimizer is not None and not isinstance(optimizer, Optimizer):
         raise UsageError(
             f"unknown optimizer {optimizer!r}; expected tvm_dtr.SGD(lr=0.1) or None (gradients)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
@@ -11,6 +12,12 @@ from ..autodiff.scalars import scalar
 from ..errors import UsageError
 from ..relay_graph import Expr, dtype_of
 from .optimizer import Update
+
+
+def _is_number(value: object) -> bool:
+    """A real number that float32 can hold; comparing, unlike float(), takes any size of int."""
+    most = float(np.finfo("float32").max)
+    return isinstance(value, Real) and not isinstance(value, bool) and -most <= value <= most
 
 
 @dataclass(frozen=True)
@@ -30,10 +37,10 @@ class SGD:
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("lr", "momentum", "weight_decay"):
+        for name in ("lr", "momentum", "weight_decay", "dampening"):
             value = getattr(self, name)
-            if not value >= 0 or value == float("inf"):
-                raise UsageError(f"SGD: {name} must be a finite number >= 0, got {value}")
+            if not _is_number(value) or (value < 0 and name != "dampening"):
+                raise UsageError(f"SGD: {name} must be a finite float32 number >= 0, got {value!r}")
         if self.nesterov and (self.momentum == 0 or self.dampening != 0):
             raise UsageError("SGD: nesterov needs momentum > 0 and dampening 0")
 
