@@ -105,13 +105,10 @@ def run_program(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     """Everything that can be refused before the long work."""
     args.check_input(arguments.program)
-<<<<<<< HEAD
-    check_outputs([arguments.json, arguments.trace, *arguments.plot])
+    outputs = [arguments.json, arguments.trace, *arguments.plot]
+    check_outputs(outputs, inputs=[arguments.program])
     if arguments.trace is not None and Path(arguments.trace).suffix != ".json":
         raise UsageError(f"trace '{arguments.trace}': the name must end in .json")
-=======
-    check_outputs([arguments.json, *arguments.plot], inputs=[arguments.program])
->>>>>>> fixpy
     given = args.build_options_given(arguments)
     if not _is_model(arguments) and given:
         raise UsageError(
