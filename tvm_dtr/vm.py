@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from . import _core
 from .budget import Budget, format_bytes, parse_budget
-from .errors import BudgetError, ThrashError, UsageError
+from .errors import BudgetError, DTRError, InputError, ThrashError, UsageError
 from .plugin import load_plugin
 from .replay import Choice, choose_policy
 from .step_inputs import check_inputs, check_state
@@ -22,6 +23,11 @@ import tvm
 from tvm.runtime import vm as tvm_vm
 
 _HOLDERS_SHOWN = 5
+_ERRORS: dict[str, type[DTRError]] = {
+    "InputError": InputError,
+    "ThrashError": ThrashError,
+    "UsageError": UsageError,
+}
 
 
 class Parameters(Mapping[str, np.ndarray]):
@@ -120,10 +126,10 @@ class VirtualMachine(tvm_vm.VirtualMachine):
     # Methods, not attributes as in the base class: a cycle would keep the memory until the next
     # garbage collection.
     def _invoke(self, *args: Any) -> Any:
-        return self._call(self.module["invoke"], *args)
+        return self._call("invoke", *args)
 
     def _invoke_stateful(self, *args: Any) -> Any:
-        return self._call(self.module["invoke_stateful"], *args)
+        return self._call("invoke_stateful", *args)
 
     # -- Training ----------------------------------------------------------------------------------
 
@@ -149,17 +155,23 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         self.module["reset_peak"]()
         self._last = {}
         self._started = time.perf_counter()
+        self._feed(arrays)
+        return self._finish(self._invoke("main"))
+
+    def _feed(self, arrays: Mapping[str, np.ndarray]) -> None:
+        # On its own, so that a step that an error stops holds no arrays in its frame.
+        program = self._training_program()
         device_arrays = [tvm.nd.array(arrays[spec.name]) for spec in program.inputs]
         state = [self._state[spec.name] for spec in program.state]
         self._set_input("main", *device_arrays, *state)
-        return self._finish(self._invoke("main"))
 
     def resume(self) -> Any:
         """Goes on with the step (or invocation) that stopped with a BudgetError.
 
-        Returns what ``step`` or ``invoke`` would have returned; raises what they raise.
+        Returns what ``step`` or ``invoke`` would have returned; raises what they raise, and
+        UsageError if nothing was stopped.
         """
-        result = self._call(self.module["resume"])
+        result = self._call("resume")
         if self._program is None or self._started is None:
             return result
         return self._finish(result)
@@ -197,8 +209,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             BudgetError: the new values do not fit beside the old ones. Nothing is then replaced.
         """
         arrays = check_state(self._training_program().state, values)
-        copy_in = self.module["copy_in"]
-        copies = {n: self._call(copy_in, tvm.nd.array(array)) for n, array in arrays.items()}
+        copies = {n: self._call("copy_in", tvm.nd.array(array)) for n, array in arrays.items()}
         self._state.update(copies)
 
     def _training_program(self) -> Any:
@@ -217,7 +228,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             BudgetError: what is pinned does not fit; the budget is then unchanged.
         """
         budget = self._resolve(parse_budget(memory_budget))
-        old = self._call(self.module["set_budget"], _code(budget))
+        old = self._call("set_budget", _code(budget))
         return None if old < 0 else old
 
     @property
@@ -307,20 +318,27 @@ class VirtualMachine(tvm_vm.VirtualMachine):
 
     # -- Errors ------------------------------------------------------------------------------------
 
-    def _call(self, function: Any, *args: Any) -> Any:
-        """Calls into the module; its errors come out as tvm_dtr's."""
+    def _call(self, name: str, *args: Any) -> Any:
+        """Calls a function of the module; what it tells the caller comes out as our errors."""
         try:
-            return function(*args)
+            result = self.module["attempt"](name, *args)
         except Exception as error:
-            text = str(error)
-            if "BudgetError: " in text:
-                raise self._budget_error(json.loads(self.module["last_error"]())) from None
-            if "ThrashError: " in text:
-                raise ThrashError(_line(text, "ThrashError: ")) from None
+            # The error and TVM's frames hold each other, and the arrays in these.
+            if error.__traceback__ is not None:
+                traceback.clear_frames(error.__traceback__.tb_next)
             raise
+        if isinstance(result, str):
+            raise self._error(json.loads(result))
+        return result
 
-    def _budget_error(self, details: dict[str, Any]) -> BudgetError:
-        message = details.pop("message").removeprefix("BudgetError: ")
+    def _error(self, details: dict[str, Any]) -> DTRError:
+        kind = details.pop("kind")
+        message = details.pop("message").removeprefix(f"{kind}: ")
+        if kind == "BudgetError":
+            return self._budget_error(message, details)
+        return _ERRORS[kind](message)
+
+    def _budget_error(self, message: str, details: dict[str, Any]) -> BudgetError:
         held = [
             f"{h['name']} {format_bytes(h['bytes'])} ({'pinned' if h['pinned'] else 'locked'})"
             for h in details["holders"][:_HOLDERS_SHOWN]
@@ -344,8 +362,3 @@ def _check_policy(policy: str) -> None:
         raise UsageError(
             f"unknown policy '{policy}': choose one of auto, {', '.join(sorted(_core.policies()))}"
         )
-
-
-def _line(text: str, prefix: str) -> str:
-    """The rest of the line that starts with ``prefix``, of an error that carries a stack trace."""
-    return text[text.index(prefix) + len(prefix) :].splitlines()[0]

@@ -1,6 +1,7 @@
 // Values between the caller's world (NDArray) and the VM's (handles).
 #include <unordered_map>
 
+#include "relay_vm/report.h"
 #include "relay_vm/vm.h"
 
 namespace dtr::relay_vm {
@@ -76,9 +77,10 @@ ObjectRef DtrVirtualMachine::Rebuild(const ObjectRef& root, const Leaf& leaf) {
 
 ObjectRef DtrVirtualMachine::FromCaller(const ObjectRef& value, Origin origin) {
   return Rebuild(value, [&](const ObjectRef& leaf) -> ObjectRef {
-    ICHECK(leaf.defined() && leaf->IsInstance<NDArray::ContainerType>())
-        << "InputError: inputs must be arrays, or tuples and lists of arrays, but one is "
-        << (leaf.defined() ? leaf->GetTypeKey() : "missing");
+    if (!leaf.defined() || !leaf->IsInstance<NDArray::ContainerType>()) {
+      ThrowError("InputError", "inputs must be arrays, or tuples and lists of arrays, but one is " +
+                                   (leaf.defined() ? leaf->GetTypeKey() : "missing"));
+    }
     return ObjectRef(engine_->FromCaller(tvm::runtime::Downcast<NDArray>(leaf), origin));
   });
 }

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include "relay_vm/report.h"
+
 namespace dtr::relay_vm {
 
 using tvm::runtime::NDArray;
@@ -128,8 +130,9 @@ TensorHandle Engine::FromCaller(const NDArray& array, Origin origin) {
   handle->device = array->device;
   handle->dtype = array->dtype;
   handle->OwnShape(array.Shape());
-  ICHECK(tvm::runtime::IsContiguous(*array.operator->()))
-      << "InputError: an input array is not contiguous";
+  if (!tvm::runtime::IsContiguous(*array.operator->())) {
+    ThrowError("InputError", "an input array is not contiguous: copy it first");
+  }
   char* data = static_cast<char*>(array->data) + array->byte_offset;
   if (reinterpret_cast<uintptr_t>(data) % kAlignment != 0) {
     CopyIn(array, handle.get(), origin);

@@ -15,8 +15,10 @@ ObjectRef DtrVirtualMachine::InvokeFunction(const std::string& name) {
   CheckDevices();
   const VMFunction& function = exec_->GetVMFunctionWithName(name);
   auto given = inputs_.find(name);
-  ICHECK(function.params.empty() || given != inputs_.end())
-      << "Input has not been set for function " << name;
+  if (!function.params.empty() && given == inputs_.end()) {
+    ThrowError("UsageError", "the inputs of function '" + name +
+                                 "' are not set: give them to invoke, or call set_input first");
+  }
   DropInvocation();
   return_register_ = ObjectRef();
   for (InputHandle& input : input_handles_[name]) {
@@ -35,8 +37,12 @@ ObjectRef DtrVirtualMachine::InvokeFunction(const std::string& name) {
 ObjectRef DtrVirtualMachine::Resume() {
   Engine::Use use(engine_.get());
   ICHECK(!invocation_.running) << "a kernel may not resume the virtual machine that runs it";
-  ICHECK(invocation_.function)
-      << "there is nothing to resume: the last invocation did not stop for want of memory";
+  if (!invocation_.function) {
+    ThrowError(
+        "UsageError",
+        "there is nothing to resume: only a step or invocation that a BudgetError has stopped goes "
+        "on, until the next one starts");
+  }
   hooks_.Refresh();
   return Continue();
 }
@@ -55,13 +61,8 @@ ObjectRef DtrVirtualMachine::Continue() {
     invocation_.running = false;
     RethrowBudgetError(error);
   } catch (const ThrashError& error) {
-    last_error_ = DescribeError(error);
     DropInvocation();
-    throw std::runtime_error(std::string("ThrashError: ") + error.what());
-  } catch (const std::exception& error) {
-    last_error_ = DescribeError("Error", error.what());
-    DropInvocation();
-    throw;
+    throw CallerError(std::string("ThrashError: ") + error.what(), DescribeError(error));
   } catch (...) {
     DropInvocation();
     throw;
@@ -78,8 +79,11 @@ void DtrVirtualMachine::GatherInputs() {
   for (size_t i = 0; i < handles.size(); ++i) {
     if (handles[i].value.defined()) continue;
     const ObjectRef& given = (*invocation_.inputs)[i];
-    ICHECK(given.defined()) << "Input " << function.params[i] << " of function " << invocation_.name
-                            << " has not been set";
+    if (!given.defined()) {
+      ThrowError("UsageError", "input '" + function.params[i] + "' of function '" +
+                                   invocation_.name +
+                                   "' is not set: call set_input or set_one_input first");
+    }
     const uint64_t copies = engine_->copies();
     handles[i].value = FromCaller(given, {Origin::kInput, static_cast<uint32_t>(i)});
     handles[i].is_copy = engine_->copies() != copies;
@@ -134,8 +138,8 @@ void DtrVirtualMachine::DropInvocation() {
 void DtrVirtualMachine::RethrowBudgetError(const BudgetError& error) {
   std::string kernel = error.kernel == kNone && invocation_.function ? KernelName() : "";
   if (error.kernel != kNone) kernel = engine_->executor().kernels()[error.kernel].name;
-  last_error_ = DescribeError(error, [this](TensorId t) { return OriginName(t); }, kernel);
-  throw std::runtime_error(BudgetMessage(error, kernel));
+  auto name = [this](TensorId t) { return OriginName(t); };
+  throw CallerError(BudgetMessage(error, kernel), DescribeError(error, name, kernel));
 }
 
 std::string DtrVirtualMachine::KernelName() const {

@@ -146,6 +146,15 @@ ObjectRef DtrVirtualMachine::TraceMemory(bool on) {
   return samples;
 }
 
+void DtrVirtualMachine::Attempt(TVMArgs args, TVMRetValue* rv) {
+  PackedFunc function = GetFunction(args[0], tvm::runtime::GetObjectPtr<Object>(this));
+  try {
+    function.CallPacked(TVMArgs(args.values + 1, args.type_codes + 1, args.num_args - 1), rv);
+  } catch (const CallerError& error) {
+    *rv = String(error.details);
+  }
+}
+
 PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Object>& self) {
   using Body = void (*)(DtrVirtualMachine*, TVMArgs, TVMRetValue*);
   static const std::unordered_map<std::string, Body> kOwn = {
@@ -170,8 +179,8 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
       {"set_costs", [](DtrVirtualMachine* vm, TVMArgs args,
                        TVMRetValue*) { vm->SetCosts(args[0], args[1], args[2]); }},
       {"stats", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->StatsJson(); }},
-      {"last_error",
-       [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->last_error_; }},
+      {"attempt",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) { vm->Attempt(args, rv); }},
       {"copy_in",
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) { *rv = vm->CopyIn(args[0]); }},
       {"clear", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) { vm->Clear(); }},

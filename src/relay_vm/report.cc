@@ -83,6 +83,10 @@ std::string DescribeError(const std::string& kind, const std::string& message) {
   });
 }
 
+void ThrowError(const std::string& kind, const std::string& message) {
+  throw CallerError(kind + ": " + message, DescribeError(kind, message));
+}
+
 std::string NumbersJson(const std::vector<std::pair<const char*, double>>& seconds,
                         const std::vector<std::pair<const char*, uint64_t>>& counts) {
   return Json([&](dmlc::JSONWriter* writer) {

@@ -3,6 +3,7 @@
 #define TVM_DTR_RELAY_VM_REPORT_H_
 
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,16 @@
 #include "core/errors.h"
 
 namespace dtr::relay_vm {
+
+// What the caller is told: `details` is a JSON object with the kind, the message and what else
+// there is. Module function `attempt` hands it over as a value: an exception of TVM's would tie
+// its frames, and so the arrays in them, into a cycle.
+class CallerError : public std::runtime_error {
+ public:
+  CallerError(const std::string& message, std::string details)
+      : std::runtime_error(message), details(std::move(details)) {}
+  std::string details;
+};
 
 using TensorName = std::function<std::string(TensorId)>;
 
@@ -20,6 +31,8 @@ std::string DescribeError(const BudgetError& error, const TensorName& name,
                           const std::string& kernel);
 std::string DescribeError(const ThrashError& error);
 std::string DescribeError(const std::string& kind, const std::string& message);
+
+[[noreturn]] void ThrowError(const std::string& kind, const std::string& message);
 
 // {"key": value, ...}
 std::string NumbersJson(const std::vector<std::pair<const char*, double>>& seconds,

@@ -54,6 +54,8 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   void Clear();
   std::string StatsJson() const;
   ObjectRef TraceMemory(bool on);
+  // Calls module function args[0] with the rest; what the caller is told comes as a string.
+  void Attempt(TVMArgs args, TVMRetValue* rv);
 
   // -- invocations (invocation.cc) ----------------------------------------------------------------
   ObjectRef InvokeFunction(const std::string& name);
@@ -91,7 +93,7 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   ObjectRef Finish();
   void CopyToGivenOutputs(const std::string& name);
   void DropInvocation();
-  // Notes the details for last_error and throws what TVM passes on to Python.
+  // Throws what the caller is told.
   [[noreturn]] void RethrowBudgetError(const BudgetError& error);
   std::string KernelName() const;  // of the instruction at hand, "" if it calls none
   std::string OriginName(TensorId tensor) const;
@@ -157,7 +159,6 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   ObjectRef result_;  // of the outermost frame, not yet the caller's
   std::vector<TensorHandle> constants_;
   std::unordered_map<std::string, std::vector<InputHandle>> input_handles_;
-  std::string last_error_ = "{}";
   uint64_t instructions_ = 0, invocations_ = 0;
   double invocation_cost_ns_ = 0;
 

@@ -10,6 +10,7 @@ import tvm
 from relay_programs import assert_same, compile_module
 from tvm import relay
 
+from tvm_dtr.errors import UsageError
 from tvm_dtr.vm import VirtualMachine
 
 PAGE = 4096
@@ -195,7 +196,7 @@ def test_benchmark_runs():
 
 def test_missing_inputs_are_named():
     vm = VirtualMachine(square(16))
-    with pytest.raises(Exception, match="Input has not been set"):
+    with pytest.raises(UsageError, match="the inputs of function 'main' are not set"):
         vm.invoke("main")
 
 

@@ -243,3 +243,32 @@ def test_memory_goes_with_the_vm(program, batch):
 def test_percent_needs_a_program(program):
     with pytest.raises(UsageError, match="unbudgeted peak"):
         VirtualMachine(program.executable, memory_budget="40%")
+
+
+def test_a_step_that_an_error_stops_leaves_nothing_behind(program, batch):
+    vm = VirtualMachine(program, thrash_limit=0)
+    vm.step(**batch)
+    pinned = vm.counters()["pinned_bytes"]
+    too_little = program.replay.smallest_budget(thrash_limit=0) * 3 // 4
+    gc.disable()  # what a cycle holds stays
+    try:
+        for _ in range(3):
+            vm.set_budget(too_little)
+            with pytest.raises(BudgetError):
+                vm.step(**batch)
+            vm.set_budget(None)
+            vm.resume()
+            assert vm.counters()["pinned_bytes"] == pinned
+    finally:
+        gc.enable()
+
+
+def test_what_a_caller_did_wrong_is_one_line(program, batch):
+    vm = VirtualMachine(program)
+    with pytest.raises(UsageError, match=r"^there is nothing to resume: [^\n]*$"):
+        vm.resume()
+    vm.step(**batch)
+    with pytest.raises(UsageError, match=r"^there is nothing to resume: [^\n]*$"):
+        vm.resume()
+    with pytest.raises(UsageError, match=r"^the inputs of function 'main' are not set[^\n]*$"):
+        vm.invoke("main")
