@@ -28,6 +28,11 @@ _CODES = {"op": 0, "view": 1, "kill": 2, "const": 3}
 def replay_of_program(program: Program) -> _core.Replay:
     """The replay of a program, which can go on for several ``steps``: inputs are the caller's
     memory, and state results take the place of the old state."""
+    return replay_of(program.graph, *step_boundary(program))
+
+
+def step_boundary(program: Program) -> tuple[list[int], list[tuple[int, int]]]:
+    """Tensors in the caller's memory, and (result, parameter) tensors of the state."""
     graph = program.graph
     inputs = graph.parameters[: len(program.inputs)]
     names = (spec.name for spec in program.state)
@@ -37,7 +42,7 @@ def replay_of_program(program: Program) -> _core.Replay:
         for result, tensor in zip(program.results, graph.results, strict=True)
         if result.kind == "state"
     ]
-    return replay_of(graph, inputs, next_state)
+    return list(inputs), next_state
 
 
 def replay_of(

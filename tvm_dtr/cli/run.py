@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 from pathlib import Path
 from typing import Any
 
@@ -138,8 +139,12 @@ def _open(arguments: argparse.Namespace) -> Any:
 def _write_trace(name: str | None, program: Any) -> None:
     if name is None:
         return
+    from tvm_dtr.replay import step_boundary
+
+    inputs, next_state = step_boundary(program)
+    data = {**program.graph.to_dict(), "inputs": inputs, "next_state": next_state}
     with replacing(name) as draft:
-        draft.write_text(program.graph.to_json() + "\n", encoding="utf-8")
+        draft.write_text(json.dumps(data, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 def _draw(path: str, runs: list[measure.Run], model: str) -> None:

@@ -96,7 +96,8 @@ def _read_graph(path: Path) -> _core.Replay:
     data: Any
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        return replay_of(OpGraph.from_dict(data))
+        pairs = [(result, parameter) for result, parameter in data.get("next_state", [])]
+        return replay_of(OpGraph.from_dict(data), data.get("inputs", []), pairs)
     except OSError as error:
         raise UsageError(f"trace '{path}' cannot be read: {error.strerror or error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
