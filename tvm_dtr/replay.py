@@ -13,7 +13,7 @@ from .errors import BudgetError
 if TYPE_CHECKING:
     from .program import Program
 
-_STEPS = 2  # small tensors of the state share slabs with temporaries from the second step on
+STEPS = 2  # small tensors of the state share slabs with temporaries from the second step on
 # A budget that an error names works with this much less, too: a slab of 16 KiB for each of the
 # arena's six classes of small blocks, which may fill up otherwise than in the replay.
 _SLAB_RESERVE_BYTES = 6 * 16384
@@ -118,7 +118,7 @@ def choose_policy(
         if best is not None:  # no need to follow one that is already worse
             limit = min(limit, best.prediction["slowdown"] - 1)
         result = program.replay.run(
-            budget=budget, policy=name, seed=seed, thrash_limit=limit, steps=_STEPS
+            budget=budget, policy=name, seed=seed, thrash_limit=limit, steps=STEPS
         )
         worst = worst or result
         tried[name] = result["slowdown"] if result["result"] == "ok" else None
@@ -142,7 +142,7 @@ def _refuse(
     options: dict[str, Any] = {"seed": seed, "tolerance": tolerance}
     # Half the limit: near it a step is chaotic, and must not be what we recommend.
     options["thrash_limit"] = thrash_limit / 2 if thrash_limit > 0 else _NO_LIMIT
-    options.update(reserve=_SLAB_RESERVE_BYTES, steps=_STEPS)
+    options.update(reserve=_SLAB_RESERVE_BYTES, steps=STEPS)
     smallest = min(program.replay.smallest_budget(policy=name, **options) for name in names)
     failed = failure["failed_op"]
     kernel = graph.kernels[graph.ops[failed].kernel].name if failed >= 0 else None

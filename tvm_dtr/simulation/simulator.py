@@ -145,4 +145,5 @@ def _replay(trace: Trace, policy: str, budget: int, settings: Settings) -> dict[
         seed=settings.seed,
         thrash_limit=trace.thrash_limit if limit is None else limit,
         exact_bytes=trace.exact_bytes,
+        steps=trace.steps,
     )

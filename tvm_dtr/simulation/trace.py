@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from ..errors import UsageError
+from ..replay import STEPS
 from .dtr_log import read_dtr_log
 
 if TYPE_CHECKING:
@@ -40,7 +41,12 @@ class Trace:
     @cached_property
     def unbudgeted_peak_bytes(self) -> int:
         """The most bytes in use at a time when nothing is ever evicted."""
-        return self.replay.run(exact_bytes=self.exact_bytes)["peak_bytes"]
+        return self.replay.run(exact_bytes=self.exact_bytes, steps=self.steps)["peak_bytes"]
+
+    @property
+    def steps(self) -> int:
+        """Steps to replay: two of a program, whose state carries over; a log has one."""
+        return 1 if self.exact_bytes else STEPS
 
     @cached_property
     def constant_fraction(self) -> float:
