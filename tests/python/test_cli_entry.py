@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -133,6 +135,14 @@ def test_an_output_never_takes_the_place_of_another_file_of_the_command(cli, tmp
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert "name another file" in result.stderr
     assert (tmp_path / "m").read_bytes() == (tmp_path / "m.png").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("command", [(), ("build",), ("run",), ("models", "make")], ids=" ".join)
+def test_the_page_of_the_command_line_has_every_option(cli, command):
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
+    options = set(re.findall(r"--[a-z-]+", cli(*command, "--help").stdout))
+    assert options
+    assert {option for option in options if not re.search(rf"{option}\b(?!-)", page)} == set()
 
 
 def test_running_out_of_memory_is_one_line(cli, monkeypatch):

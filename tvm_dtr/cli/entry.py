@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
         return int(stop.code or 0)
     try:
         with _unwinding_on_sigterm(), warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+            warnings.showwarning = _show_warning  # type: ignore[assignment]
             status = arguments.command(arguments)
             sys.stdout.flush()
             return status

@@ -14,6 +14,8 @@ import tvm
 from tvm import relay
 from tvm.relay.backend import te_compiler
 
+from tvm_dtr import relay_ops  # noqa: F401  registers the kernels that are not TVM's
+
 from .schedules import with_key
 from .workspace import Workspace, workspace_of
 

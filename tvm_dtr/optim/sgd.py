@@ -17,7 +17,9 @@ from .optimizer import Update
 def _is_number(value: object) -> bool:
     """A real number that float32 can hold; comparing, unlike float(), takes any size of int."""
     most = float(np.finfo("float32").max)
-    return isinstance(value, Real) and not isinstance(value, bool) and -most <= value <= most
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    return bool(-most <= value <= most)  # type: ignore[operator]  # Real lacks the reflected one
 
 
 @dataclass(frozen=True)

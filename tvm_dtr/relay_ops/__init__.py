@@ -1,5 +1,6 @@
 """Relay ops with kernels of our own; importing this package registers them."""
 
+from . import relu
 from .batch_statistics import batch_norm_gradient_sums, batch_statistics
 from .conv_weight_gradient import conv2d_weight_gradient
 from .direct_conv import conv2d, conv2d_input_gradient
@@ -17,6 +18,7 @@ __all__ = [
     "dropout_mask",
     "max_pool2d_gradient",
     "packing_pays",
+    "relu",
     "take_gradient",
     "use_own_kernels",
 ]
