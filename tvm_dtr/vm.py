@@ -14,6 +14,7 @@ import numpy as np
 from . import _core
 from .budget import Budget, format_bytes, parse_budget
 from .errors import BudgetError, DTRError, InputError, ThrashError, UsageError
+from .kernel_library import export_kernels
 from .plugin import load_plugin
 from .replay import Choice, choose_policy
 from .step_inputs import check_inputs, check_state
@@ -61,7 +62,10 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         device: the device or devices; the CPU by default, and so far only the CPU.
         memory_budget: bytes, ``"512MiB"``, ``"40%"`` of the program's unbudgeted peak, or ``None``
             for no budget. Everything the VM holds counts: parameters, inputs, constants,
-            activations, gradients, outputs and the kernels' workspace.
+            activations, gradients, outputs and the kernels' workspace. Workspace counts for
+            kernels in a shared library only; those that ``relay.vm.compile`` has left in memory
+            are exported to one first (the same code, so the same bits), which takes a C++
+            compiler. Without a budget they run as they are.
         policy: what to evict first: ``dtr-eq``, ``dtr``, ``dtr-local``, ``lru``, ``size``,
             ``msps``, ``random``; or ``auto``, the one that a replay of the program under the
             budget finds best (dtr-eq for a bare executable).
@@ -70,7 +74,8 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             work; 0 never stops.
 
     Raises:
-        UsageError: the budget does not parse, the policy is unknown.
+        UsageError: the budget does not parse, the policy is unknown; or there is a budget and
+            kernels in memory that cannot be exported.
         BudgetError: a step of the program cannot run under the budget; names the smallest that
             works.
     """
@@ -98,7 +103,8 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             self.policy_choice = choose_policy(self._program, budget, policy, seed, thrash_limit)
             policy = self.policy_choice.policy
         self.policy = "dtr-eq" if policy == "auto" else policy
-        self.module["configure"](_code(budget), self.policy, seed, float(thrash_limit))
+        self._count_workspace(budget)
+        self._call("configure", _code(budget), self.policy, seed, float(thrash_limit))
         self._setup_device([tvm.cpu()] if device is None else device, None)
         self._state: dict[str, Any] = {}
         self._steps = 0
@@ -226,8 +232,10 @@ class VirtualMachine(tvm_vm.VirtualMachine):
 
         Raises:
             BudgetError: what is pinned does not fit; the budget is then unchanged.
+            UsageError: the kernels are in memory and cannot be exported: see the class.
         """
         budget = self._resolve(parse_budget(memory_budget))
+        self._count_workspace(budget)
         old = self._call("set_budget", _code(budget))
         return None if old < 0 else old
 
@@ -295,6 +303,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             "step_seconds": counters["compute_seconds"] + counters["remat_seconds"],
             "loss": None,
         }
+
+    def _count_workspace(self, budget: int | None) -> None:
+        # Kernels compiled in memory take workspace that nobody can count.
+        if budget is not None and not self.module["workspace_tracked"]():
+            self._call("use_library", *export_kernels(self._exec.lib))
 
     def _resolve(self, budget: Budget) -> int | None:
         if budget.fraction is None:

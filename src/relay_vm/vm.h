@@ -48,6 +48,8 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   void CheckDevices() const;
   void SetCosts(const NDArray& cost_ns, const NDArray& workspace_bytes, double invocation_ns);
   uint64_t SetBudget(uint64_t bytes);
+  // Takes the kernels from a shared library loaded from `path`, so that their workspace counts.
+  void UseLibrary(tvm::runtime::Module library, const std::string& path);
   // A copy of an array in the arena, the caller's to keep.
   NDArray CopyIn(const NDArray& array);
   // Forgets inputs, outputs and a stopped invocation.
@@ -86,6 +88,7 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
 
   // module_functions.cc
   void BeforeStockFunction(const std::string& name, TVMArgs args);
+  void CheckWorkspaceCounts(uint64_t budget_bytes) const;
 
   // invocation.cc
   ObjectRef Continue();

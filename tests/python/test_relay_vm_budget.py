@@ -202,9 +202,9 @@ def test_closures_capture_what_can_be_evicted():
     module, inputs = programs.loop_gradient(trips=12, size=64)
     executable = compile_module(module)
     stock = tvm.runtime.vm.VirtualMachine(executable, tvm.cpu()).invoke("main", *inputs)
-    vm = VirtualMachine(executable, memory_budget=14 * 4 * PAGE, thrash_limit=0)
+    vm = VirtualMachine(executable, memory_budget=15 * 4 * PAGE, thrash_limit=0)
     assert_same(vm.invoke("main", *inputs), stock)
     vm.validate()
     counters = vm.counters()
-    assert counters["peak_mapped_bytes"] <= 14 * 4 * PAGE
+    assert counters["peak_mapped_bytes"] <= 15 * 4 * PAGE
     assert counters["rematerializations"] > 0
