@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
@@ -139,7 +140,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
 
     # -- Training ----------------------------------------------------------------------------------
 
-    def step(self, **inputs: Any) -> dict[str, np.ndarray]:
+    def step(self, /, **inputs: Any) -> dict[str, np.ndarray]:
         """Runs one training step and keeps the new parameters.
 
         Args:
@@ -186,7 +187,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         program = self._training_program()
         results = list(zip(program.results, fields, strict=True))
         outputs = {r.name: field.numpy() for r, field in results if r.kind == "output"}
-        self._state.update({r.name: field for r, field in results if r.kind == "state"})
+        self._set_state({r.name: field for r, field in results if r.kind == "state"})
         del fields, results
         self.module["clear"]()  # the old state and the inputs go
         assert self._started is not None
@@ -216,7 +217,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         """
         arrays = check_state(self._training_program().state, values)
         copies = {n: self._call("copy_in", tvm.nd.array(array)) for n, array in arrays.items()}
-        self._state.update(copies)
+        self._set_state(copies)
+
+    def _set_state(self, arrays: Mapping[str, Any]) -> None:
+        self._state.update(arrays)
+        self.module["name_outputs"](*itertools.chain.from_iterable(arrays.items()))
 
     def _training_program(self) -> Any:
         if self._program is None:

@@ -128,6 +128,16 @@ NDArray DtrVirtualMachine::CopyIn(const NDArray& array) {
   }
 }
 
+void DtrVirtualMachine::NameOutputs(TVMArgs args) {
+  Engine::Use use(engine_.get());
+  for (int i = 0; i + 1 < args.num_args; i += 2) {
+    std::string name = args[i];
+    auto [entry, added] = name_indices_.try_emplace(name, static_cast<uint32_t>(names_.size()));
+    if (added) names_.push_back(name);
+    engine_->NameOutput(args[i + 1], entry->second);
+  }
+}
+
 void DtrVirtualMachine::Clear() {
   Engine::Use use(engine_.get());
   ICHECK(!invocation_.running) << "a kernel may not clear the virtual machine that runs it";
@@ -220,6 +230,8 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) { vm->Attempt(args, rv); }},
       {"copy_in",
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) { *rv = vm->CopyIn(args[0]); }},
+      {"name_outputs",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) { vm->NameOutputs(args); }},
       {"clear", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) { vm->Clear(); }},
       {"trace_memory", [](DtrVirtualMachine* vm, TVMArgs args,
                           TVMRetValue* rv) { *rv = vm->TraceMemory(args[0].operator bool()); }},

@@ -52,6 +52,8 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   void UseLibrary(tvm::runtime::Module library, const std::string& path);
   // A copy of an array in the arena, the caller's to keep.
   NDArray CopyIn(const NDArray& array);
+  // Names results, or arrays from CopyIn, for messages: name, array, name, array ...
+  void NameOutputs(TVMArgs args);
   // Forgets inputs, outputs and a stopped invocation.
   void Clear();
   std::string StatsJson() const;
@@ -161,6 +163,8 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   Invocation invocation_;
   ObjectRef result_;  // of the outermost frame, not yet the caller's
   std::vector<TensorHandle> constants_;
+  std::vector<std::string> names_;  // that outputs have been given
+  std::unordered_map<std::string, uint32_t> name_indices_;
   std::unordered_map<std::string, std::vector<InputHandle>> input_handles_;
   uint64_t instructions_ = 0, invocations_ = 0;
   double invocation_cost_ns_ = 0;
