@@ -19,6 +19,7 @@ from .kernel_library import export_kernels
 from .plugin import load_plugin
 from .replay import Choice, choose_policy
 from .step_inputs import check_inputs, check_state
+from .vm_arguments import check_arguments, is_executable, is_memory_cfg, signed_seed
 
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
 import tvm
@@ -73,10 +74,14 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         seed: of the policies that draw lots.
         thrash_limit: stop when recomputation has cost more than this multiple of the step's own
             work; 0 never stops.
+        memory_cfg: TVM's choice of an allocator, also as the third argument (``"naive"``,
+            ``"pooled"`` or a dict): taken so that code for TVM's VM runs as it is, and without
+            effect, for all memory comes from this VM's own arena.
 
     Raises:
         UsageError: the budget does not parse, the policy is unknown; or there is a budget and
-            kernels in memory that cannot be exported.
+            kernels in memory that cannot be exported; the program is no program, the seed no
+            integer of 64 bits or the thrash limit negative.
         BudgetError: a step of the program cannot run under the budget; names the smallest that
             works.
     """
@@ -89,9 +94,14 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         policy: str = "auto",
         seed: int = 0,
         thrash_limit: float = 10.0,
+        memory_cfg: Any = None,
     ) -> None:
+        if is_memory_cfg(memory_budget):  # TVM's third argument
+            memory_budget, memory_cfg = None, memory_cfg or memory_budget
+        check_arguments(program, seed, thrash_limit, memory_cfg)
+        seed = int(seed)
         load_plugin()
-        self._program = None if _is_executable(program) else program
+        self._program = None if is_executable(program) else program
         executable = program if self._program is None else program.executable
         if not isinstance(executable, tvm_vm.Executable):
             executable = tvm_vm.Executable(executable)
@@ -105,7 +115,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             policy = self.policy_choice.policy
         self.policy = "dtr-eq" if policy == "auto" else policy
         self._count_workspace(budget)
-        self._call("configure", _code(budget), self.policy, seed, float(thrash_limit))
+        self._call("configure", _code(budget), self.policy, signed_seed(seed), float(thrash_limit))
         self._setup_device([tvm.cpu()] if device is None else device, None)
         self._state: dict[str, Any] = {}
         self._steps = 0
@@ -365,10 +375,6 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         if held:
             message += f"; held: {', '.join(held)}" + (f" and {more} more" if more else "")
         return BudgetError(message, **details)
-
-
-def _is_executable(program: Any) -> bool:
-    return isinstance(program, tvm_vm.Executable | tvm.runtime.Module)
 
 
 def _code(budget: int | None) -> int:
