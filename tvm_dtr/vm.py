@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
@@ -14,9 +15,11 @@ import numpy as np
 from . import _core
 from .budget import Budget, format_bytes, parse_budget
 from .errors import BudgetError, DTRError, InputError, ThrashError, UsageError
+from .kernel_library import export_kernels
 from .plugin import load_plugin
 from .replay import Choice, choose_policy
 from .step_inputs import check_inputs, check_state
+from .vm_arguments import check_arguments, is_executable, is_memory_cfg, signed_seed
 
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
 import tvm
@@ -55,24 +58,39 @@ class Parameters(Mapping[str, np.ndarray]):
 class VirtualMachine(tvm_vm.VirtualMachine):
     """TVM's Relay VM with a hard memory budget (Dynamic Tensor Rematerialization).
 
-    Args:
-        program: a ``tvm_dtr.Program``, for ``step``; or a ``tvm.runtime.vm.Executable``, for all
-            that ``tvm.runtime.vm.VirtualMachine`` does (``set_input``, ``invoke``, ``benchmark``).
-        device: the device or devices; the CPU by default, and so far only the CPU.
-        memory_budget: bytes, ``"512MiB"``, ``"40%"`` of the program's unbudgeted peak, or ``None``
-            for no budget. Everything the VM holds counts: parameters, inputs, constants,
-            activations, gradients, outputs and the kernels' workspace.
-        policy: what to evict first: ``dtr-eq``, ``dtr``, ``dtr-up``, ``dtr-local``, ``lru``,
-            ``size``, ``msps``, ``random``; or ``auto``, the one that a replay of the program under
-            the budget finds best (dtr-eq for a bare executable).
-        seed: of the policies that draw lots.
-        thrash_limit: stop when recomputation has cost more than this multiple of the step's own
-            work; 0 never stops.
+        Args:
+            program: a ``tvm_dtr.Program``, for ``step``; or a ``tvm.runtime.vm.Executable``, for all
+                that ``tvm.runtime.vm.VirtualMachine`` does (``set_input``, ``invoke``, ``benchmark``).
+            device: the device or devices; the CPU by default, and so far only the CPU.
+            memory_budget: bytes, ``"512MiB"``, ``"40%"`` of the program's unbudgeted peak, or ``None``
+                for no budget. Everything the VM holds counts: parameters, inputs, constants,
+    <<<<<<< HEAD
+                activations, gradients, outputs and the kernels' workspace.
+            policy: what to evict first: ``dtr-eq``, ``dtr``, ``dtr-up``, ``dtr-local``, ``lru``,
+                ``size``, ``msps``, ``random``; or ``auto``, the one that a replay of the program under
+                the budget finds best (dtr-eq for a bare executable).
+    =======
+                activations, gradients, outputs and the kernels' workspace. Workspace counts for
+                kernels in a shared library only; those that ``relay.vm.compile`` has left in memory
+                are exported to one first (the same code, so the same bits), which takes a C++
+                compiler. Without a budget they run as they are.
+            policy: what to evict first: ``dtr-eq``, ``dtr``, ``dtr-local``, ``lru``, ``size``,
+                ``msps``, ``random``; or ``auto``, the one that a replay of the program under the
+                budget finds best (dtr-eq for a bare executable).
+    >>>>>>> fixvm
+            seed: of the policies that draw lots.
+            thrash_limit: stop when recomputation has cost more than this multiple of the step's own
+                work; 0 never stops.
+            memory_cfg: TVM's choice of an allocator, also as the third argument (``"naive"``,
+                ``"pooled"`` or a dict): taken so that code for TVM's VM runs as it is, and without
+                effect, for all memory comes from this VM's own arena.
 
-    Raises:
-        UsageError: the budget does not parse, the policy is unknown.
-        BudgetError: a step of the program cannot run under the budget; names the smallest that
-            works.
+        Raises:
+            UsageError: the budget does not parse, the policy is unknown; or there is a budget and
+                kernels in memory that cannot be exported; the program is no program, the seed no
+                integer of 64 bits or the thrash limit negative.
+            BudgetError: a step of the program cannot run under the budget; names the smallest that
+                works.
     """
 
     def __init__(
@@ -83,9 +101,14 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         policy: str = "auto",
         seed: int = 0,
         thrash_limit: float = 10.0,
+        memory_cfg: Any = None,
     ) -> None:
+        if is_memory_cfg(memory_budget):  # TVM's third argument
+            memory_budget, memory_cfg = None, memory_cfg or memory_budget
+        check_arguments(program, seed, thrash_limit, memory_cfg)
+        seed = int(seed)
         load_plugin()
-        self._program = None if _is_executable(program) else program
+        self._program = None if is_executable(program) else program
         executable = program if self._program is None else program.executable
         if not isinstance(executable, tvm_vm.Executable):
             executable = tvm_vm.Executable(executable)
@@ -98,7 +121,8 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             self.policy_choice = choose_policy(self._program, budget, policy, seed, thrash_limit)
             policy = self.policy_choice.policy
         self.policy = "dtr-eq" if policy == "auto" else policy
-        self.module["configure"](_code(budget), self.policy, seed, float(thrash_limit))
+        self._count_workspace(budget)
+        self._call("configure", _code(budget), self.policy, signed_seed(seed), float(thrash_limit))
         self._setup_device([tvm.cpu()] if device is None else device, None)
         self._state: dict[str, Any] = {}
         self._steps = 0
@@ -133,7 +157,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
 
     # -- Training ----------------------------------------------------------------------------------
 
-    def step(self, **inputs: Any) -> dict[str, np.ndarray]:
+    def step(self, /, **inputs: Any) -> dict[str, np.ndarray]:
         """Runs one training step and keeps the new parameters.
 
         Args:
@@ -180,7 +204,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         program = self._training_program()
         results = list(zip(program.results, fields, strict=True))
         outputs = {r.name: field.numpy() for r, field in results if r.kind == "output"}
-        self._state.update({r.name: field for r, field in results if r.kind == "state"})
+        self._set_state({r.name: field for r, field in results if r.kind == "state"})
         del fields, results
         self.module["clear"]()  # the old state and the inputs go
         assert self._started is not None
@@ -210,7 +234,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         """
         arrays = check_state(self._training_program().state, values)
         copies = {n: self._call("copy_in", tvm.nd.array(array)) for n, array in arrays.items()}
-        self._state.update(copies)
+        self._set_state(copies)
+
+    def _set_state(self, arrays: Mapping[str, Any]) -> None:
+        self._state.update(arrays)
+        self.module["name_outputs"](*itertools.chain.from_iterable(arrays.items()))
 
     def _training_program(self) -> Any:
         if self._program is None:
@@ -226,8 +254,10 @@ class VirtualMachine(tvm_vm.VirtualMachine):
 
         Raises:
             BudgetError: what is pinned does not fit; the budget is then unchanged.
+            UsageError: the kernels are in memory and cannot be exported: see the class.
         """
         budget = self._resolve(parse_budget(memory_budget))
+        self._count_workspace(budget)
         old = self._call("set_budget", _code(budget))
         return None if old < 0 else old
 
@@ -296,6 +326,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             "loss": None,
         }
 
+    def _count_workspace(self, budget: int | None) -> None:
+        # Kernels compiled in memory take workspace that nobody can count.
+        if budget is not None and not self.module["workspace_tracked"]():
+            self._call("use_library", *export_kernels(self._exec.lib))
+
     def _resolve(self, budget: Budget) -> int | None:
         if budget.fraction is None:
             return budget.bytes
@@ -347,10 +382,6 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         if held:
             message += f"; held: {', '.join(held)}" + (f" and {more} more" if more else "")
         return BudgetError(message, **details)
-
-
-def _is_executable(program: Any) -> bool:
-    return isinstance(program, tvm_vm.Executable | tvm.runtime.Module)
 
 
 def _code(budget: int | None) -> int:

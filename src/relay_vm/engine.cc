@@ -164,7 +164,15 @@ bool Engine::FindOutput(const void* data, uint64_t bytes, TensorHandleObj* handl
   handle->byte_offset = static_cast<uint64_t>(address - entry->first);
   handle->tensor = runtime_.NewView(entry->second.tensor);
   executor_.Describe(handle->tensor, *handle, origin);
-  executor_.set_origin(runtime_.graph().Root(handle->tensor), origin);
+  TensorId root = runtime_.graph().Root(handle->tensor);
+  if (executor_.origin(root).kind != Origin::kNamed) executor_.set_origin(root, origin);
+  return true;
+}
+
+bool Engine::NameOutput(const NDArray& array, uint32_t name) {
+  auto entry = outputs_.find(static_cast<const char*>(array->data) + array->byte_offset);
+  if (entry == outputs_.end()) return false;
+  executor_.set_origin(runtime_.graph().Root(entry->second.tensor), {Origin::kNamed, name});
   return true;
 }
 

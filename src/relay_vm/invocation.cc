@@ -159,6 +159,8 @@ std::string DtrVirtualMachine::OriginName(TensorId tensor) const {
                  : "input " + std::to_string(origin.index);
     case Origin::kConstant:
       return "constant " + std::to_string(origin.index);
+    case Origin::kNamed:
+      return names_[origin.index];
     default:
       return "host value";
   }

@@ -16,9 +16,9 @@ namespace dtr::relay_vm {
 
 // Where a tensor came from, for messages.
 struct Origin {
-  enum Kind : uint32_t { kKernel, kInput, kConstant, kHostValue };
+  enum Kind : uint32_t { kKernel, kInput, kConstant, kHostValue, kNamed };
   Kind kind = kKernel;
-  uint32_t index = 0;  // of the packed function, the parameter, the constant
+  uint32_t index = 0;  // of the packed function, the parameter, the constant, the name
 };
 
 struct Kernel {

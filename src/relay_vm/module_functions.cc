@@ -5,6 +5,7 @@
 // call `invoke` through the module and so end up here.
 #include <tvm/runtime/registry.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "relay_vm/report.h"
@@ -36,7 +37,38 @@ void DtrVirtualMachine::LoadExecutable(const ObjectPtr<Executable>& executable) 
   workspace_tracked_ = names.empty() || (is_file && hooks_.Install(names));
 }
 
+void DtrVirtualMachine::UseLibrary(tvm::runtime::Module library, const std::string& path) {
+  Engine::Use use(engine_.get());
+  ICHECK(!invocation_.running) << "a kernel may not replace the kernels of its virtual machine";
+  std::vector<Kernel>& kernels = engine_->executor().kernels();
+  std::vector<std::string> names;
+  std::vector<PackedFunc> functions;
+  for (const Kernel& kernel : kernels) {
+    names.push_back(kernel.name);
+    functions.push_back(library.GetFunction(kernel.name, true));
+  }
+  auto missing = std::find(functions.begin(), functions.end(), nullptr);
+  if (missing != functions.end() || !hooks_.InstallPath(path, names)) {
+    ThrowError(
+        "UsageError",
+        "a memory budget needs all kernels in a shared library, so that their "
+        "workspace counts, but some of this executable's are of another kind: give no budget");
+  }
+  for (size_t i = 0; i < kernels.size(); ++i) kernels[i].function = functions[i];
+  packed_funcs_ = std::move(functions);
+  workspace_tracked_ = true;
+}
+
+// Better no budget than one that does not hold.
+void DtrVirtualMachine::CheckWorkspaceCounts(uint64_t budget_bytes) const {
+  if (budget_bytes == kUnlimited || workspace_tracked_) return;
+  ThrowError("UsageError",
+             "a memory budget needs the kernels in a shared library, so that their workspace "
+             "counts: export the executable's library and load it from its file");
+}
+
 void DtrVirtualMachine::Configure(uint64_t budget_bytes, const RuntimeOptions& options) {
+  CheckWorkspaceCounts(budget_bytes);
   std::vector<Kernel> kernels;
   if (engine_) {
     Engine::Use use(engine_.get());
@@ -78,6 +110,7 @@ void DtrVirtualMachine::SetCosts(const NDArray& cost_ns, const NDArray& workspac
 
 uint64_t DtrVirtualMachine::SetBudget(uint64_t bytes) {
   Engine::Use use(engine_.get());
+  CheckWorkspaceCounts(bytes);
   try {
     return engine_->runtime().SetBudget(bytes);
   } catch (const BudgetError& error) {
@@ -92,6 +125,16 @@ NDArray DtrVirtualMachine::CopyIn(const NDArray& array) {
     return engine_->CopyToArena(array);
   } catch (const BudgetError& error) {
     RethrowBudgetError(error);
+  }
+}
+
+void DtrVirtualMachine::NameOutputs(TVMArgs args) {
+  Engine::Use use(engine_.get());
+  for (int i = 0; i + 1 < args.num_args; i += 2) {
+    std::string name = args[i];
+    auto [entry, added] = name_indices_.try_emplace(name, static_cast<uint32_t>(names_.size()));
+    if (added) names_.push_back(name);
+    engine_->NameOutput(args[i + 1], entry->second);
   }
 }
 
@@ -176,6 +219,10 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
          uint64_t old = vm->SetBudget(bytes < 0 ? kUnlimited : static_cast<uint64_t>(bytes));
          *rv = old > INT64_MAX ? int64_t{-1} : static_cast<int64_t>(old);
        }},
+      {"use_library",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) { vm->UseLibrary(args[0], args[1]); }},
+      {"workspace_tracked",
+       [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->workspace_tracked_; }},
       {"set_costs", [](DtrVirtualMachine* vm, TVMArgs args,
                        TVMRetValue*) { vm->SetCosts(args[0], args[1], args[2]); }},
       {"stats", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->StatsJson(); }},
@@ -183,6 +230,8 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) { vm->Attempt(args, rv); }},
       {"copy_in",
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) { *rv = vm->CopyIn(args[0]); }},
+      {"name_outputs",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) { vm->NameOutputs(args); }},
       {"clear", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) { vm->Clear(); }},
       {"trace_memory", [](DtrVirtualMachine* vm, TVMArgs args,
                           TVMRetValue* rv) { *rv = vm->TraceMemory(args[0].operator bool()); }},

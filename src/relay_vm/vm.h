@@ -48,8 +48,12 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   void CheckDevices() const;
   void SetCosts(const NDArray& cost_ns, const NDArray& workspace_bytes, double invocation_ns);
   uint64_t SetBudget(uint64_t bytes);
+  // Takes the kernels from a shared library loaded from `path`, so that their workspace counts.
+  void UseLibrary(tvm::runtime::Module library, const std::string& path);
   // A copy of an array in the arena, the caller's to keep.
   NDArray CopyIn(const NDArray& array);
+  // Names results, or arrays from CopyIn, for messages: name, array, name, array ...
+  void NameOutputs(TVMArgs args);
   // Forgets inputs, outputs and a stopped invocation.
   void Clear();
   std::string StatsJson() const;
@@ -86,6 +90,7 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
 
   // module_functions.cc
   void BeforeStockFunction(const std::string& name, TVMArgs args);
+  void CheckWorkspaceCounts(uint64_t budget_bytes) const;
 
   // invocation.cc
   ObjectRef Continue();
@@ -158,6 +163,8 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   Invocation invocation_;
   ObjectRef result_;  // of the outermost frame, not yet the caller's
   std::vector<TensorHandle> constants_;
+  std::vector<std::string> names_;  // that outputs have been given
+  std::unordered_map<std::string, uint32_t> name_indices_;
   std::unordered_map<std::string, std::vector<InputHandle>> input_handles_;
   uint64_t instructions_ = 0, invocations_ = 0;
   double invocation_cost_ns_ = 0;

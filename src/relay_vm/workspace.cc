@@ -157,9 +157,12 @@ void WorkspaceHooks::Refresh() {
   }
 }
 
-bool WorkspaceHooks::InstallPath(const std::string& path) {
+bool WorkspaceHooks::InstallPath(const std::string& path, const std::vector<std::string>& kernels) {
   void* handle = dlopen(path.c_str(), RTLD_NOLOAD | RTLD_LAZY);
   if (!handle) return false;
+  for (const std::string& kernel : kernels) {
+    if (!dlsym(handle, kernel.c_str())) return false;
+  }
   HookLibrary(handle);
   Refresh();
   return true;

@@ -73,8 +73,8 @@ class WorkspaceHooks {
   // Finds and hooks every loaded library of kernels. True if all of `kernels` are in such
   // libraries; kernels compiled in memory (JIT) are not, and keep TVM's workspace, uncounted.
   bool Install(const std::vector<std::string>& kernels);
-  // Hooks one loaded library; false if `path` is not loaded.
-  bool InstallPath(const std::string& path);
+  // Hooks one loaded library; false if `path` is not loaded or one of `kernels` is not in it.
+  bool InstallPath(const std::string& path, const std::vector<std::string>& kernels = {});
   // Loading a library again makes TVM write its own functions back: hook again, cheaply.
   void Refresh();
 

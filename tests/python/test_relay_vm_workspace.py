@@ -7,6 +7,7 @@ import tvm
 from relay_programs import compile_function, compile_module, from_file, randn
 from tvm import relay
 
+from tvm_dtr.errors import BudgetError, UsageError
 from tvm_dtr.plugin import load_plugin
 from tvm_dtr.vm import VirtualMachine
 
@@ -95,9 +96,46 @@ def test_kernels_in_memory_are_reported_as_untracked():
     assert vm.counters()["workspace_tracked"] == 0
 
 
-def test_budget_counts_workspace(library):
-    from tvm_dtr.errors import BudgetError
+@pytest.mark.parametrize("when", ["from the start", "later"])
+def test_a_budget_moves_kernels_in_memory_to_a_library(when, library):
+    _, inputs, expected, _ = library
+    executable = compile_function(convolution()[0])
+    vm = VirtualMachine(executable, memory_budget="1MiB" if when == "from the start" else None)
+    if when == "later":
+        np.testing.assert_array_equal(vm.invoke("main", *inputs).numpy(), expected)
+        assert vm.counters()["workspace_bytes"] == 0
+        vm.set_budget("1MiB")
+    np.testing.assert_array_equal(vm.invoke("main", *inputs).numpy(), expected)
+    counters = vm.counters()
+    assert counters["workspace_tracked"] == 1
+    assert counters["workspace_bytes"] >= 8 * 18 * 18 * 4
+    operands = sum(a.nbytes for a in inputs) + expected.nbytes
+    with pytest.raises(BudgetError):
+        VirtualMachine(executable, memory_budget=operands + 4096).invoke("main", *inputs)
 
+
+@pytest.mark.parametrize("compiler", [None, "/bin/false"])
+def test_a_budget_that_cannot_hold_is_refused(compiler, library, monkeypatch):
+    _, inputs, expected, _ = library
+    executable = compile_function(convolution()[0])
+    for name in ("CXX", "CC"):
+        monkeypatch.delenv(name, raising=False)
+    if compiler:
+        monkeypatch.setenv("CXX", compiler)
+    else:
+        monkeypatch.setenv("PATH", "/nonexistent")
+    message = r"^a memory budget needs the kernels in a shared library[^\n]*install a C\+\+ [^\n]*$"
+    with pytest.raises(UsageError, match=message):
+        VirtualMachine(executable, memory_budget="1MiB")
+    vm = VirtualMachine(executable)
+    with pytest.raises(UsageError, match=message):
+        vm.set_budget("1MiB")
+    with pytest.raises(UsageError, match="a memory budget needs"):
+        vm._call("set_budget", 1 << 20)  # nor does the module take it
+    np.testing.assert_array_equal(vm.invoke("main", *inputs).numpy(), expected)
+
+
+def test_budget_counts_workspace(library):
     executable, inputs, expected, _ = library
     free = VirtualMachine(executable)
     free.invoke("main", *inputs)

@@ -272,3 +272,25 @@ def test_what_a_caller_did_wrong_is_one_line(program, batch):
         vm.resume()
     with pytest.raises(UsageError, match=r"^the inputs of function 'main' are not set[^\n]*$"):
         vm.invoke("main")
+
+
+def held_names(vm):
+    with pytest.raises(BudgetError) as caught:
+        vm.set_budget(1000)
+    # Small constants of the program are host values.
+    return {holder["name"] for holder in caught.value.holders} - {"host value"}
+
+
+def test_parameters_are_held_under_their_names(program, batch):
+    vm = VirtualMachine(program)
+    for _ in range(3):
+        assert held_names(vm) == {f"w{i}" for i in range(LAYERS)}
+        vm.step(**batch)
+    vm.set_parameters({"w3": program.initial_state["w3"]})
+    assert held_names(vm) == {f"w{i}" for i in range(LAYERS)}
+
+
+def test_an_input_may_be_called_self(program):
+    vm = VirtualMachine(program)
+    with pytest.raises(InputError, match="unknown input 'self'"):
+        vm.step(self=1)
