@@ -58,39 +58,32 @@ class Parameters(Mapping[str, np.ndarray]):
 class VirtualMachine(tvm_vm.VirtualMachine):
     """TVM's Relay VM with a hard memory budget (Dynamic Tensor Rematerialization).
 
-        Args:
-            program: a ``tvm_dtr.Program``, for ``step``; or a ``tvm.runtime.vm.Executable``, for all
-                that ``tvm.runtime.vm.VirtualMachine`` does (``set_input``, ``invoke``, ``benchmark``).
-            device: the device or devices; the CPU by default, and so far only the CPU.
-            memory_budget: bytes, ``"512MiB"``, ``"40%"`` of the program's unbudgeted peak, or ``None``
-                for no budget. Everything the VM holds counts: parameters, inputs, constants,
-    <<<<<<< HEAD
-                activations, gradients, outputs and the kernels' workspace.
-            policy: what to evict first: ``dtr-eq``, ``dtr``, ``dtr-up``, ``dtr-local``, ``lru``,
-                ``size``, ``msps``, ``random``; or ``auto``, the one that a replay of the program under
-                the budget finds best (dtr-eq for a bare executable).
-    =======
-                activations, gradients, outputs and the kernels' workspace. Workspace counts for
-                kernels in a shared library only; those that ``relay.vm.compile`` has left in memory
-                are exported to one first (the same code, so the same bits), which takes a C++
-                compiler. Without a budget they run as they are.
-            policy: what to evict first: ``dtr-eq``, ``dtr``, ``dtr-local``, ``lru``, ``size``,
-                ``msps``, ``random``; or ``auto``, the one that a replay of the program under the
-                budget finds best (dtr-eq for a bare executable).
-    >>>>>>> fixvm
-            seed: of the policies that draw lots.
-            thrash_limit: stop when recomputation has cost more than this multiple of the step's own
-                work; 0 never stops.
-            memory_cfg: TVM's choice of an allocator, also as the third argument (``"naive"``,
-                ``"pooled"`` or a dict): taken so that code for TVM's VM runs as it is, and without
-                effect, for all memory comes from this VM's own arena.
+    Args:
+        program: a ``tvm_dtr.Program``, for ``step``; or a ``tvm.runtime.vm.Executable``, for all
+            that ``tvm.runtime.vm.VirtualMachine`` does (``set_input``, ``invoke``, ``benchmark``).
+        device: the device or devices; the CPU by default, and so far only the CPU.
+        memory_budget: bytes, ``"512MiB"``, ``"40%"`` of the program's unbudgeted peak, or ``None``
+            for no budget. Everything the VM holds counts: parameters, inputs, constants,
+            activations, gradients, outputs and the kernels' workspace. Workspace counts for
+            kernels in a shared library only; those that ``relay.vm.compile`` has left in memory
+            are exported to one first (the same code, so the same bits), which takes a C++
+            compiler. Without a budget they run as they are.
+        policy: what to evict first: ``dtr-eq``, ``dtr``, ``dtr-up``, ``dtr-local``, ``lru``,
+            ``size``, ``msps``, ``random``; or ``auto``, the one that a replay of the program under the
+            budget finds best (dtr-eq for a bare executable).
+        seed: of the policies that draw lots.
+        thrash_limit: stop when recomputation has cost more than this multiple of the step's own
+            work; 0 never stops.
+        memory_cfg: TVM's choice of an allocator, also as the third argument (``"naive"``,
+            ``"pooled"`` or a dict): taken so that code for TVM's VM runs as it is, and without
+            effect, for all memory comes from this VM's own arena.
 
-        Raises:
-            UsageError: the budget does not parse, the policy is unknown; or there is a budget and
-                kernels in memory that cannot be exported; the program is no program, the seed no
-                integer of 64 bits or the thrash limit negative.
-            BudgetError: a step of the program cannot run under the budget; names the smallest that
-                works.
+    Raises:
+        UsageError: the budget does not parse, the policy is unknown; or there is a budget and
+            kernels in memory that cannot be exported; the program is no program, the seed no
+            integer of 64 bits or the thrash limit negative.
+        BudgetError: a step of the program cannot run under the budget; names the smallest that
+            works.
     """
 
     def __init__(
