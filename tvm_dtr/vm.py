@@ -69,8 +69,8 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             are exported to one first (the same code, so the same bits), which takes a C++
             compiler. Without a budget they run as they are.
         policy: what to evict first: ``dtr-eq``, ``dtr``, ``dtr-up``, ``dtr-local``, ``lru``,
-            ``size``, ``msps``, ``random``; or ``auto``, the one that a replay of the program under the
-            budget finds best (dtr-eq for a bare executable).
+            ``size``, ``msps``, ``random``; or ``auto``, the one that a replay of the program
+            under the budget finds best (dtr-eq for a bare executable).
         seed: of the policies that draw lots.
         thrash_limit: stop when recomputation has cost more than this multiple of the step's own
             work; 0 never stops.
