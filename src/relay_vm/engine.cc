@@ -169,8 +169,8 @@ bool Engine::FindOutput(const void* data, uint64_t bytes, TensorHandleObj* handl
   return true;
 }
 
-bool Engine::NameOutput(const NDArray& array, uint32_t name) {
-  auto entry = outputs_.find(static_cast<const char*>(array->data) + array->byte_offset);
+bool Engine::NameOutput(const DLTensor& array, uint32_t name) {
+  auto entry = outputs_.find(static_cast<const char*>(array.data) + array.byte_offset);
   if (entry == outputs_.end()) return false;
   executor_.set_origin(runtime_.graph().Root(entry->second.tensor), {Origin::kNamed, name});
   return true;

@@ -66,7 +66,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   tvm::runtime::NDArray CopyToArena(const tvm::runtime::NDArray& array);
 
   // Names an output for messages, as long as it lives; false if the array is none.
-  bool NameOutput(const tvm::runtime::NDArray& array, uint32_t name);
+  bool NameOutput(const DLTensor& array, uint32_t name);
 
   size_t live_outputs() const { return outputs_.size(); }
 
