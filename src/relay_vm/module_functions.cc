@@ -17,10 +17,14 @@ using tvm::runtime::vm::VirtualMachine;
 
 DtrVirtualMachine::~DtrVirtualMachine() {
   if (!engine_) return;
-  Engine::Use use(engine_.get());
-  Clear();
-  constants_.clear();
-  engine_->runtime().set_observer(nullptr);
+  try {
+    Engine::Use use(engine_.get());
+    Clear();
+    constants_.clear();
+    engine_->runtime().set_observer(nullptr);
+  } catch (const std::exception&) {
+    // Nobody is left to be told.
+  }
 }
 
 void DtrVirtualMachine::LoadExecutable(const ObjectPtr<Executable>& executable) {
