@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import time
@@ -123,6 +122,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         self._started: float | None = None
         if self._program is not None:
             self._set_costs()
+            self.module["name_results"](*(r.name for r in self._program.results))
             self.set_parameters(self._program.initial_state)
 
     def _attach(self, executable: tvm_vm.Executable) -> None:
@@ -197,7 +197,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         program = self._training_program()
         results = list(zip(program.results, fields, strict=True))
         outputs = {r.name: field.numpy() for r, field in results if r.kind == "output"}
-        self._set_state({r.name: field for r, field in results if r.kind == "state"})
+        self._state.update({r.name: field for r, field in results if r.kind == "state"})
         del fields, results
         self.module["clear"]()  # the old state and the inputs go
         assert self._started is not None
@@ -226,12 +226,8 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             BudgetError: the new values do not fit beside the old ones. Nothing is then replaced.
         """
         arrays = check_state(self._training_program().state, values)
-        copies = {n: self._call("copy_in", tvm.nd.array(array)) for n, array in arrays.items()}
-        self._set_state(copies)
-
-    def _set_state(self, arrays: Mapping[str, Any]) -> None:
-        self._state.update(arrays)
-        self.module["name_outputs"](*itertools.chain.from_iterable(arrays.items()))
+        copies = {n: self._call("copy_in", tvm.nd.array(a), n) for n, a in arrays.items()}
+        self._state.update(copies)
 
     def _training_program(self) -> Any:
         if self._program is None:

@@ -26,16 +26,21 @@ ShapeTuple CopyShape(const TensorHandleObj& handle) {
 
 Engine::Use::Use(Engine* engine) : engine_(engine->shared_from_this()) {
   engine->mutex_.lock();
-  if (engine->uses_++ == 0) engine->Settle();
+  if (engine->uses_++ == 0) engine->SettleQuietly();
+  if (std::exception_ptr failure = std::exchange(engine->failure_, nullptr)) {
+    --engine->uses_;
+    engine->mutex_.unlock();
+    std::rethrow_exception(failure);
+  }
 }
 
 Engine::Use::~Use() {
-  if (engine_->uses_ == 1) engine_->Settle();
+  if (engine_->uses_ == 1) engine_->SettleQuietly();
   --engine_->uses_;
   engine_->mutex_.unlock();
   // A release that came between the last Settle and the unlock found the mutex taken.
   while (engine_->waiting_.load() && engine_->mutex_.try_lock()) {
-    if (engine_->uses_ == 0) engine_->Settle();
+    if (engine_->uses_ == 0) engine_->SettleQuietly();
     bool idle = engine_->uses_ == 0;
     engine_->mutex_.unlock();
     if (!idle) break;
@@ -49,8 +54,16 @@ void Engine::ReleaseOutput(const Released& released) {
     waiting_.store(true);
   }
   if (!mutex_.try_lock()) return;  // whoever has it settles before or after unlocking
-  if (uses_ == 0) Settle();
+  if (uses_ == 0) SettleQuietly();
   mutex_.unlock();
+}
+
+void Engine::SettleQuietly() noexcept {
+  try {
+    Settle();
+  } catch (...) {
+    if (!failure_) failure_ = std::current_exception();
+  }
 }
 
 void Engine::DoSettle() {
@@ -169,8 +182,8 @@ bool Engine::FindOutput(const void* data, uint64_t bytes, TensorHandleObj* handl
   return true;
 }
 
-bool Engine::NameOutput(const NDArray& array, uint32_t name) {
-  auto entry = outputs_.find(static_cast<const char*>(array->data) + array->byte_offset);
+bool Engine::NameOutput(const DLTensor& array, uint32_t name) {
+  auto entry = outputs_.find(static_cast<const char*>(array.data) + array.byte_offset);
   if (entry == outputs_.end()) return false;
   executor_.set_origin(runtime_.graph().Root(entry->second.tensor), {Origin::kNamed, name});
   return true;

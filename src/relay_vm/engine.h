@@ -8,6 +8,7 @@
 #define TVM_DTR_RELAY_VM_ENGINE_H_
 
 #include <atomic>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -66,7 +67,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   tvm::runtime::NDArray CopyToArena(const tvm::runtime::NDArray& array);
 
   // Names an output for messages, as long as it lives; false if the array is none.
-  bool NameOutput(const tvm::runtime::NDArray& array, uint32_t name);
+  bool NameOutput(const DLTensor& array, uint32_t name);
 
   size_t live_outputs() const { return outputs_.size(); }
 
@@ -86,6 +87,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   static void DeleteOutput(tvm::runtime::Object* object);
   void ReleaseOutput(const Released& released);
   void DoSettle();
+  // Where nothing may be thrown, as in destructors: what has failed, the next Use throws.
+  void SettleQuietly() noexcept;
   void Drop(const Released& released);
   bool FindOutput(const void* data, uint64_t bytes, TensorHandleObj* handle, Origin origin);
   void CopyIn(const tvm::runtime::NDArray& array, TensorHandleObj* handle, Origin origin);
@@ -96,6 +99,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::mutex waiting_mutex_;
   std::atomic<bool> waiting_{false};
   std::vector<Released> released_;
+  std::exception_ptr failure_;  // of SettleQuietly
 
   PageArena arena_;
   KernelExecutor executor_;

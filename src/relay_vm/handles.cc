@@ -1,6 +1,7 @@
 #include "relay_vm/handles.h"
 
 #include "relay_vm/engine.h"
+#include "relay_vm/report.h"
 
 namespace dtr::relay_vm {
 
@@ -9,9 +10,16 @@ TVM_REGISTER_OBJECT_TYPE(StorageHandleObj);
 TVM_REGISTER_OBJECT_TYPE(TensorHandleObj);
 
 uint64_t DenseBytes(const int64_t* shape, int32_t ndim, DLDataType dtype) {
-  uint64_t elements = 1;
-  for (int32_t i = 0; i < ndim; ++i) elements *= static_cast<uint64_t>(shape[i]);
-  return elements * ((dtype.bits * dtype.lanes + 7) / 8);
+  uint64_t bytes = (uint64_t{dtype.bits} * dtype.lanes + 7) / 8;
+  bool fits = true;
+  for (int32_t i = 0; i < ndim; ++i) {
+    if (shape[i] == 0) return 0;
+    fits = fits && shape[i] > 0 && !__builtin_mul_overflow(bytes, uint64_t(shape[i]), &bytes);
+  }
+  if (!fits)
+    ThrowError("UsageError",
+               "a tensor has a negative dimension, or more bytes than can be addressed");
+  return bytes;
 }
 
 StorageHandleObj::~StorageHandleObj() {

@@ -100,8 +100,19 @@ ObjectRef DtrVirtualMachine::Finish() {
     enabled->second = false;
   } else {
     return_register_ = ToCaller(result_);
+    if (invocation_.name == "main") NameFields(return_register_);
   }
   return return_register_;
+}
+
+// The caller keeps some as the next invocation's inputs, and knows them by these names.
+void DtrVirtualMachine::NameFields(const ObjectRef& results) {
+  const auto* tuple = results.as<ADTObj>();
+  if (!tuple || tuple->size != names_.size()) return;
+  for (size_t i = 0; i < tuple->size; ++i) {
+    const auto* array = (*tuple)[i].as<NDArray::ContainerType>();
+    if (array) engine_->NameOutput(array->dl_tensor, static_cast<uint32_t>(i));
+  }
 }
 
 void DtrVirtualMachine::CopyToGivenOutputs(const std::string& name) {

@@ -17,10 +17,14 @@ using tvm::runtime::vm::VirtualMachine;
 
 DtrVirtualMachine::~DtrVirtualMachine() {
   if (!engine_) return;
-  Engine::Use use(engine_.get());
-  Clear();
-  constants_.clear();
-  engine_->runtime().set_observer(nullptr);
+  try {
+    Engine::Use use(engine_.get());
+    Clear();
+    constants_.clear();
+    engine_->runtime().set_observer(nullptr);
+  } catch (const std::exception&) {
+    // Nobody is left to be told.
+  }
 }
 
 void DtrVirtualMachine::LoadExecutable(const ObjectPtr<Executable>& executable) {
@@ -118,24 +122,25 @@ uint64_t DtrVirtualMachine::SetBudget(uint64_t bytes) {
   }
 }
 
-NDArray DtrVirtualMachine::CopyIn(const NDArray& array) {
+NDArray DtrVirtualMachine::CopyIn(const NDArray& array, const std::string& name) {
   Engine::Use use(engine_.get());
   CheckDevices();
   try {
-    return engine_->CopyToArena(array);
+    NDArray copy = engine_->CopyToArena(array);
+    auto found = std::find(names_.begin(), names_.end(), name);
+    if (found != names_.end()) {
+      engine_->NameOutput(*copy.operator->(), static_cast<uint32_t>(found - names_.begin()));
+    }
+    return copy;
   } catch (const BudgetError& error) {
     RethrowBudgetError(error);
   }
 }
 
-void DtrVirtualMachine::NameOutputs(TVMArgs args) {
+void DtrVirtualMachine::NameResults(TVMArgs args) {
   Engine::Use use(engine_.get());
-  for (int i = 0; i + 1 < args.num_args; i += 2) {
-    std::string name = args[i];
-    auto [entry, added] = name_indices_.try_emplace(name, static_cast<uint32_t>(names_.size()));
-    if (added) names_.push_back(name);
-    engine_->NameOutput(args[i + 1], entry->second);
-  }
+  names_.clear();
+  for (int i = 0; i < args.num_args; ++i) names_.push_back(args[i]);
 }
 
 void DtrVirtualMachine::Clear() {
@@ -228,10 +233,10 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
       {"stats", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->StatsJson(); }},
       {"attempt",
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) { vm->Attempt(args, rv); }},
-      {"copy_in",
-       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) { *rv = vm->CopyIn(args[0]); }},
-      {"name_outputs",
-       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) { vm->NameOutputs(args); }},
+      {"copy_in", [](DtrVirtualMachine* vm, TVMArgs args,
+                     TVMRetValue* rv) { *rv = vm->CopyIn(args[0], args[1]); }},
+      {"name_results",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) { vm->NameResults(args); }},
       {"clear", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) { vm->Clear(); }},
       {"trace_memory", [](DtrVirtualMachine* vm, TVMArgs args,
                           TVMRetValue* rv) { *rv = vm->TraceMemory(args[0].operator bool()); }},

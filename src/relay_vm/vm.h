@@ -50,10 +50,10 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   uint64_t SetBudget(uint64_t bytes);
   // Takes the kernels from a shared library loaded from `path`, so that their workspace counts.
   void UseLibrary(tvm::runtime::Module library, const std::string& path);
-  // A copy of an array in the arena, the caller's to keep.
-  NDArray CopyIn(const NDArray& array);
-  // Names results, or arrays from CopyIn, for messages: name, array, name, array ...
-  void NameOutputs(TVMArgs args);
+  // A copy of an array in the arena, the caller's to keep, and to become the result `name`.
+  NDArray CopyIn(const NDArray& array, const std::string& name);
+  // Names the fields of the tuple that main returns, for messages.
+  void NameResults(TVMArgs args);
   // Forgets inputs, outputs and a stopped invocation.
   void Clear();
   std::string StatsJson() const;
@@ -96,6 +96,7 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   ObjectRef Continue();
   void GatherInputs();
   ObjectRef Finish();
+  void NameFields(const ObjectRef& results);
   void CopyToGivenOutputs(const std::string& name);
   void DropInvocation();
   // Throws what the caller is told.
@@ -163,8 +164,7 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   Invocation invocation_;
   ObjectRef result_;  // of the outermost frame, not yet the caller's
   std::vector<TensorHandle> constants_;
-  std::vector<std::string> names_;  // that outputs have been given
-  std::unordered_map<std::string, uint32_t> name_indices_;
+  std::vector<std::string> names_;  // of the results
   std::unordered_map<std::string, std::vector<InputHandle>> input_handles_;
   uint64_t instructions_ = 0, invocations_ = 0;
   double invocation_cost_ns_ = 0;

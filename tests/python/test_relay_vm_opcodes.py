@@ -5,7 +5,9 @@ import pytest
 import relay_programs as programs
 import tvm
 from relay_programs import PROGRAMS, assert_same, compile_module
+from tvm import relay
 
+from tvm_dtr.errors import UsageError
 from tvm_dtr.vm import VirtualMachine
 
 # The opcode as its number in the bytecode, and a program whose code has it.
@@ -155,4 +157,15 @@ def test_device_copy_within_a_device(compiled):
     stock = tvm.runtime.vm.VirtualMachine(executable, tvm.cpu())
     vm = VirtualMachine(copying)
     assert_same(vm.invoke("main", *inputs), stock.invoke("main", *inputs))
+    vm.validate()
+
+
+@pytest.mark.parametrize("shape", [[2**33, 2**31], [2**62, 4], [-1, 3]])
+def test_sizes_that_overflow_are_refused(shape):
+    s = relay.var("s", shape=(2,), dtype="int64")
+    full = relay.Function([s], relay.full(relay.const(1.0), s, "float32"))
+    vm = VirtualMachine(compile_module(tvm.IRModule.from_expr(full)))
+    with pytest.raises(UsageError, match="more bytes than can be addressed"):
+        vm.invoke("main", np.array(shape))
+    assert vm.invoke("main", np.array([2, 3])).shape == (2, 3)
     vm.validate()
