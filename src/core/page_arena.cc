@@ -160,7 +160,7 @@ void PageArena::GivePages(uintptr_t start, uint64_t bytes) {
 bool PageArena::MakeRoom(uint64_t bytes) {
   if (active_ > capacity_ || bytes > capacity_ - active_) return false;
   // Without a budget the cache is bounded all the same, for programs of ever changing sizes.
-  uint64_t limit = std::min(capacity_, peak_active_ + peak_active_ / 4 + kFreeCache);
+  uint64_t limit = std::min(capacity_, most_active_ + most_active_ / 4 + kFreeCache);
   uint64_t spare = limit > active_ + bytes ? limit - active_ - bytes : 0;
   while (cached_.bytes() > spare) {
     // Whole pages, for what external memory leaves is any number of bytes.
@@ -174,6 +174,7 @@ bool PageArena::MakeRoom(uint64_t bytes) {
 void PageArena::Activate(uint64_t bytes) {
   active_ += bytes;
   peak_active_ = std::max(peak_active_, active_);
+  most_active_ = std::max(most_active_, active_);
   peak_mapped_ = std::max(peak_mapped_, mapped());
 }
 

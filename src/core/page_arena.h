@@ -80,7 +80,7 @@ class PageArena : public Arena {
 
   uint64_t capacity_;
   bool backed_;
-  uint64_t active_ = 0, peak_active_ = 0, peak_mapped_ = 0;
+  uint64_t active_ = 0, peak_active_ = 0, most_active_ = 0, peak_mapped_ = 0;
   uint32_t next_shift_ = 0;
   Extents cached_;  // pages in memory that no block has
   Extents vacant_;  // reserved addresses without pages
