@@ -151,7 +151,8 @@ def _refuse(
     elif kernel is None:
         where = "parameters and inputs alone do not fit"
     else:
-        where = f"it runs out at {kernel}"
+        source = graph.ops[failed].source
+        where = f"it runs out at {kernel}" + (f", {source}" if source else "")
     raise BudgetError(
         f"the memory budget of {format_bytes(budget)} ({budget} bytes) is too small for this "
         f"program ({where}): the smallest budget that works is {format_bytes(smallest)} "
