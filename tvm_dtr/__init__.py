@@ -21,7 +21,7 @@ from .errors import (
 
 if TYPE_CHECKING:
     from .builder import build, make_training_step
-    from .optim import SGD
+    from .optim import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
     from .program import Program, load
     from .simulation import simulate
     from .vm import VirtualMachine
@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 # Imported on first use: importing TVM takes a second that `tvm-dtr --help` need not wait for.
 _LAZY = {
     "SGD": "optim",
+    "Adagrad": "optim",
+    "Adam": "optim",
+    "AdamW": "optim",
+    "Lion": "optim",
     "Program": "program",
+    "RMSprop": "optim",
     "VirtualMachine": "vm",
     "build": "builder",
     "load": "program",
@@ -39,12 +44,17 @@ _LAZY = {
 
 __all__ = [
     "SGD",
+    "Adagrad",
+    "Adam",
+    "AdamW",
     "BudgetError",
     "DTRError",
     "InputError",
+    "Lion",
     "ModelError",
     "Program",
     "ProgramError",
+    "RMSprop",
     "ThrashError",
     "UsageError",
     "VirtualMachine",

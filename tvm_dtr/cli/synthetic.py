@@ -13,7 +13,7 @@ def synthetic_inputs(program: Any, seed: int) -> dict[str, np.ndarray]:
     """One batch for every input of ``program`` (a tvm_dtr.Program).
 
     Floats are standard normal, labels uniform over their classes, other integers 0 or 1. The same
-    seed gives the same batch.
+    seed gives the same batch. An input with a default takes it.
 
     Raises:
       UsageError: an input has a type that cannot be drawn.
@@ -24,6 +24,8 @@ def synthetic_inputs(program: Any, seed: int) -> dict[str, np.ndarray]:
 
 def _draw(random: np.random.Generator, spec: Any) -> np.ndarray:
     dtype = np.dtype(spec.dtype)
+    if spec.default is not None:
+        return np.array(spec.default, dtype)
     if dtype.kind == "f":
         return random.standard_normal(spec.shape).astype(dtype)
     if dtype.kind in "iu":
