@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import (
     BudgetError,
+    CheckpointError,
     DTRError,
     InputError,
     ModelError,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .optim import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
     from .program import Program, load
     from .simulation import simulate
+    from .trainer import Callback, Trainer
     from .vm import VirtualMachine
 
 # Imported on first use: importing TVM takes a second that `tvm-dtr --help` need not wait for.
@@ -33,8 +35,10 @@ _LAZY = {
     "Adam": "optim",
     "AdamW": "optim",
     "Lion": "optim",
+    "Callback": "trainer",
     "Program": "program",
     "RMSprop": "optim",
+    "Trainer": "trainer",
     "VirtualMachine": "vm",
     "build": "builder",
     "load": "program",
@@ -48,6 +52,8 @@ __all__ = [
     "Adam",
     "AdamW",
     "BudgetError",
+    "Callback",
+    "CheckpointError",
     "DTRError",
     "InputError",
     "Lion",
@@ -56,6 +62,7 @@ __all__ = [
     "ProgramError",
     "RMSprop",
     "ThrashError",
+    "Trainer",
     "UsageError",
     "VirtualMachine",
     "build",

@@ -43,10 +43,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def seed(text: str) -> int:
+def whole(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of 0 or more")
     return int(text)
+
+
+seed = whole
 
 
 def add_build_options(parser: argparse.ArgumentParser) -> None:

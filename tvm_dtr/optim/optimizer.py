@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relay
 
 from ..errors import UsageError
-from ..relay_graph import Expr
+from ..relay_graph import Expr, stamp
 
 LEARNING_RATE = "lr"  # the step's input of this name
 
@@ -45,7 +45,10 @@ class StepScalars:
     def once(self, name: str, dtype: str, make: Callable[[], Expr]) -> Expr:
         """``make()`` as ``dtype``, the same expression at each call with this name."""
         if (name, dtype) not in self._made:
-            self._made[name, dtype] = relay.cast(make(), dtype)
+            # Fused into an elementwise kernel it would be computed for each element.
+            value = relay.annotation.stop_fusion(relay.cast(make(), dtype))
+            # With a span already, so that stamping the updates leaves it one expression.
+            (self._made[name, dtype],) = stamp([value], [], f"optimizer's {name}")
         return self._made[name, dtype]
 
     def rate(self, dtype: str) -> Expr:
