@@ -75,6 +75,9 @@ class Runtime {
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
+  // Room for as many records, so that a program of known size does not grow them as it goes.
+  void Reserve(size_t storages, size_t tensors, size_t ops);
+
   // -- Making tensors. Each returned tensor carries one reference of the caller's. -------------
 
   // A pinned tensor in arena memory, contents undefined: write through Data().
