@@ -100,9 +100,9 @@ class Runtime {
   // -- Running ----------------------------------------------------------------------------------
 
   // Runs `kernel` on `inputs` into `outputs` (tensors from NewTensor, not yet written).
-  // `cost` in nanoseconds, negative: take the measured time of this run. On an exception
-  // (BudgetError, ThrashError, or what the kernel threw) nothing is recorded and the same call
-  // may be made again.
+  // `cost` in nanoseconds, negative: take the measured time of this run; NaN counts as 0. On an
+  // exception (BudgetError, ThrashError, or what the kernel threw) nothing is recorded and the same
+  // call may be made again.
   void Call(KernelId kernel, Span<TensorId> inputs, Span<TensorId> outputs, double cost,
             uint64_t workspace_bytes);
 
