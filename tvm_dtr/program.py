@@ -11,7 +11,7 @@ import atexit
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,6 +57,10 @@ class Program:
     def unbudgeted_peak_bytes(self) -> int:
         """The most bytes in use at a time when nothing is ever evicted."""
         return self.replay.run(steps=2)["peak_bytes"]
+
+    def out_of_place(self) -> Program:
+        """The same program with no updates in place: old and new state are there together."""
+        return replace(self, graph=replace(self.graph, overwrites=[]))
 
     def save(self, path: str | Path) -> None:
         """Write the program to a file, whole or not at all.

@@ -15,6 +15,8 @@ from .emit import emit_executable
 from .fuse import fuse
 from .kernels import Progress, compile_kernels, link_library
 from .linearize import linearize
+from .opgraph import OpGraph
+from .overwrites import mark_overwrites
 from .target import resolve_target
 
 
@@ -33,6 +35,7 @@ def compile_step(
     """
     resolved = resolve_target(target)
     linear = linearize(fuse(step.function))
+    mark_overwrites(linear, _next_state(step, linear.graph))
     cache = KernelCache(cache_folder())
     folder = private_folder()
     compiled = compile_kernels(linear.primitives, resolved, folder, cache, jobs, progress)
@@ -55,3 +58,11 @@ def compile_step(
         target=str(resolved),
         library_path=str(library_path),
     )
+
+
+def _next_state(step: TrainingStep, graph: OpGraph) -> list[tuple[int, int]]:
+    """(result, parameter) tensors of each state: the new value and the old one."""
+    names = [spec.name for spec in [*step.inputs, *step.state]]
+    places = dict(zip(names, graph.parameters, strict=True))
+    pairs = zip(step.results, graph.results, strict=True)
+    return [(tensor, places[result.name]) for result, tensor in pairs if result.kind == "state"]
