@@ -43,6 +43,7 @@ def compile_step(
     library = tvm.runtime.load_module(str(library_path))
     graph = linear.graph
     graph.kernels = measured_kernels(compiled, library_path, library, cache, progress)
+    cache.trim()
     names = [spec.name for spec in [*step.inputs, *step.state]]
     return Program(
         executable=emit_executable(graph, names, linear.constants, library),
