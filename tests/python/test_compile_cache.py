@@ -1,7 +1,6 @@
 """tvm_dtr/compile/cache.py and kernels.py: hits, damage, concurrency, compiler processes."""
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -28,7 +27,7 @@ def compiled_names(step, **options):
     """The program and the kernels that were really compiled."""
     names = []
     program = compile_step(step, progress=lambda *call: names.append(call[2]), **options)
-    return program, [name for name in names if not name.startswith("timing ")]
+    return program, [name for name in names if not name.startswith(("timing ", "fusing "))]
 
 
 def test_put_and_get(folder):

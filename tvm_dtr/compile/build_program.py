@@ -32,6 +32,8 @@ def compile_step(
     and ProgramError (a kernel does not compile).
     """
     resolved = resolve_target(target)
+    if progress is not None:
+        progress(0, 0, "fusing ops")
     linear = linearize(fuse(step.function))
     cache = KernelCache(cache_folder())
     folder = private_folder()

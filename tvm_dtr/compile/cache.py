@@ -28,6 +28,7 @@ DEFAULT_BYTES = 2 << 30
 KEPT_SHARE = 0.9  # of the bound, after it was passed: not every build has to make room
 ABANDONED_SECONDS = 3600  # an unfinished file of this age is of a build that was killed
 _UNFINISHED = ".writing-"
+_WARNED: set[Path] = set()  # folders that this process has said it cannot write
 
 
 def cache_folder() -> Path | None:
@@ -67,7 +68,6 @@ class KernelCache:
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self._warned = False
         self._wrote = False
 
     def get(self, key: str) -> bytes | None:
@@ -94,13 +94,13 @@ class KernelCache:
             write_atomically(self._path(key), digest + b"\n" + content)
             self._wrote = True
         except OSError as error:
-            if not self._warned:
+            if self.folder not in _WARNED:
                 warnings.warn(
                     f"the kernel cache '{self.folder}' cannot be written "
                     f"({error.strerror or error}); set TVM_DTR_CACHE_DIR to a folder, or to none",
                     stacklevel=2,
                 )
-            self._warned = True
+            _WARNED.add(self.folder)
 
     def trim(self) -> None:
         """Remove what has not been used for longest if the folder has grown over its bound.

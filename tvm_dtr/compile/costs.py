@@ -37,12 +37,14 @@ def measured_kernels(
     load_plugin()
     known = {kernel.key: _remembered(cache.get(_cost_key(kernel))) for kernel in kernels}
     missing = [kernel for kernel in kernels if known[kernel.key] is None]
+    old = len(kernels) - len(missing)
     for number in range(ROUNDS):
-        for done, kernel in enumerate(missing, 1 + number * len(missing)):
+        for index, kernel in enumerate(missing, 1):
             measured = _measure(kernel, library_path, library)
             known[kernel.key] = _least(known[kernel.key], measured)
             if progress is not None:
-                progress(done, ROUNDS * len(missing), f"timing {kernel.name}")
+                done = old + (number * len(missing) + index) // ROUNDS
+                progress(done, len(kernels), f"timing {kernel.name}")
     for kernel in missing:
         cache.put(_cost_key(kernel), json.dumps(known[kernel.key]).encode())
     return [_described(kernel, known[kernel.key]) for kernel in kernels]
