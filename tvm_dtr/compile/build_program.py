@@ -34,6 +34,8 @@ def compile_step(
     and ProgramError (a kernel does not compile).
     """
     resolved = resolve_target(target)
+    if progress is not None:
+        progress(0, 0, "fusing ops")
     linear = linearize(fuse(step.function))
     mark_overwrites(linear, _next_state(step, linear.graph))
     cache = KernelCache(cache_folder())
@@ -46,6 +48,7 @@ def compile_step(
     library = tvm.runtime.load_module(str(library_path))
     graph = linear.graph
     graph.kernels = measured_kernels(compiled, library_path, library, cache, progress)
+    cache.trim()
     names = [spec.name for spec in [*step.inputs, *step.state]]
     return Program(
         executable=emit_executable(graph, names, linear.constants, library),
