@@ -58,6 +58,7 @@ def compile_step(
         results=list(step.results),
         initial_state=dict(step.initial_state),
         parameter_names=list(step.parameter_names),
+        source=step.source,
         target=str(resolved),
         library_path=str(library_path),
     )

@@ -1,6 +1,6 @@
 """Which ops may write their result over the parameter or state that it replaces.
 
-An update such as ``p - lr * g`` reads each element of ``p`` once, where it writes the new one, so it
+An update such as ``p - lr * g`` reads each element of ``p`` once, where it writes the new one, and
 may run in place: if its kernel is elementwise in ``p``, and if nothing after it reads the old
 value. The latter is made true where it is not: the update moves behind the last reader of ``p``,
 which is mostly the op that passes the gradient on to the layer before. Whether it then does run in

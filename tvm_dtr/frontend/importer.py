@@ -43,15 +43,17 @@ class ImportedModel:
 
 
 def import_model(
-    model: str | os.PathLike[str] | onnx.ModelProto, shapes: Shapes | None = None
+    model: str | os.PathLike[str] | onnx.ModelProto,
+    shapes: Shapes | None = None,
+    training: bool = True,
 ) -> ImportedModel:
-    """Import an ONNX model for training.
+    """Import an ONNX model for training, or else for inference.
 
     ``shapes`` gives or overrides the shapes of graph inputs by name. Float initializers become
     parameters, in the order of first use; running statistics become state. Raises ModelError for
     a file that is no model, dynamic dimensions without a shape, ops that are not supported.
     """
-    return Importer(load_model(model), _checked_shapes(shapes or {})).run()
+    return Importer(load_model(model), _checked_shapes(shapes or {}), training).run()
 
 
 def _checked_shapes(shapes: Any) -> dict[str, Sequence[int]]:
@@ -75,7 +77,10 @@ def _check_size(what: str, shape: Sequence[int]) -> None:
 class Importer:
     """Walks the nodes that the outputs need, in order, and converts each."""
 
-    def __init__(self, model: onnx.ModelProto, shapes: dict[str, Sequence[int]]) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, shapes: dict[str, Sequence[int]], training: bool = True
+    ) -> None:
+        self.training = training
         self.graph = model.graph
         self.shapes = shapes
         self.values: dict[str, Value] = {}
