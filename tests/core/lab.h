@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/page_arena.h"
+#include "core/arena/page_arena.h"
 #include "core/runtime.h"
 
 namespace dtr_test {
