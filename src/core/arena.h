@@ -62,8 +62,8 @@ class Arena {
   virtual uint64_t SetCapacity(uint64_t capacity, bool* fits) = 0;
 };
 
-// `name` as in --arena: "paged" or "best-fit", on the host. `backed` false: addresses without memory
-// behind them, for simulations that must take the same decisions as a real run. Throws
+// `name` as in --arena: "paged" or "best-fit", on the host. `backed` false: addresses without
+// memory behind them, for simulations that must take the same decisions as a real run. Throws
 // std::invalid_argument naming the valid ones.
 std::unique_ptr<Arena> MakeArena(const std::string& name, uint64_t capacity, bool backed);
 std::vector<std::string> ArenaNames();

@@ -231,8 +231,9 @@ void BestFitArena::Validate() const {
     if (!run.free) continue;
     vacant += run.vacant_bytes;
     cached += Cached(id);
-    DTR_CHECK(run.vacant_bytes == 0 || (run.vacant_start >= run.start && run.vacant_end() <= run.end()),
-              "a free run is vacant beyond its end");
+    DTR_CHECK(
+        run.vacant_bytes == 0 || (run.vacant_start >= run.start && run.vacant_end() <= run.end()),
+        "a free run is vacant beyond its end");
   }
   DTR_CHECK(bytes == end_ - base_, "the runs do not cover the range");
   DTR_CHECK(bytes - vacant == pages_mapped_, "the mapped pages are miscounted");

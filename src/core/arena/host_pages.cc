@@ -33,8 +33,7 @@ uintptr_t HostPages::Reserve(uint64_t least, uint64_t* bytes) {
 // Huge pages only where all of one belongs to us: they never reach over unmapped addresses, which
 // have another protection.
 bool HostPages::Map(uintptr_t start, uint64_t bytes) {
-  void* data =
-      mmap(Pointer(start), bytes, PROT_READ | PROT_WRITE, kAnonymous | MAP_FIXED, -1, 0);
+  void* data = mmap(Pointer(start), bytes, PROT_READ | PROT_WRITE, kAnonymous | MAP_FIXED, -1, 0);
   if (data == MAP_FAILED) return false;
   if (bytes >= kHugePage) madvise(data, bytes, MADV_HUGEPAGE);  // advice: failure is harmless
   return true;
@@ -43,7 +42,8 @@ bool HostPages::Map(uintptr_t start, uint64_t bytes) {
 // The addresses stay reserved. Where the process may have no more mappings, the memory goes all
 // the same: that takes no mapping.
 void HostPages::Unmap(uintptr_t start, uint64_t bytes) {
-  void* data = mmap(Pointer(start), bytes, PROT_NONE, kAnonymous | MAP_FIXED | MAP_NORESERVE, -1, 0);
+  void* data =
+      mmap(Pointer(start), bytes, PROT_NONE, kAnonymous | MAP_FIXED | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) madvise(Pointer(start), bytes, MADV_DONTNEED);
 }
 
@@ -51,8 +51,8 @@ void HostPages::Unmap(uintptr_t start, uint64_t bytes) {
 // without a mapping, so nobody else's can come to lie there.
 bool HostPages::Move(uintptr_t from, uintptr_t to, uint64_t bytes) {
 #if defined(MREMAP_DONTUNMAP)
-  void* data = mremap(Pointer(from), bytes, bytes,
-                      MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, Pointer(to));
+  void* data = mremap(Pointer(from), bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP,
+                      Pointer(to));
   if (data == MAP_FAILED) return false;
   Unmap(from, bytes);
   return true;

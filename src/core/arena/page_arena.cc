@@ -211,7 +211,8 @@ uintptr_t PageArena::Gather(uint64_t bytes) {
   uint64_t filled = 0;
   // What is filled is neither cached nor active yet, so Excess counts it among `bytes`.
   while (uint64_t excess = Excess(bytes)) {
-    auto [piece, taken] = cached_.TakeUpTo(std::min(excess, std::max(bytes - filled, layout_.page)));
+    auto [piece, taken] =
+        cached_.TakeUpTo(std::min(excess, std::max(bytes - filled, layout_.page)));
     if (filled + taken <= bytes && pages_->Move(piece, start + filled, taken)) {
       vacant_.Add(piece, taken);
       filled += taken;
