@@ -77,6 +77,15 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_arena(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--arena",
+        metavar="NAME",
+        help="where memory comes from: paged (free memory is never too scattered to use) or "
+        "best-fit (one range of addresses; default where the policy is window)",
+    )
+
+
 def build_options_given(arguments: argparse.Namespace) -> list[str]:
     names = ("loss", "optimizer", "lr", "shape", "jobs")
     return [f"--{name}" for name in names if getattr(arguments, name) is not None]
