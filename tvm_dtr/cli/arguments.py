@@ -73,6 +73,15 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_arena(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--arena",
+        metavar="NAME",
+        help="where memory comes from: paged (free memory is never too scattered to use) or "
+        "best-fit (one range of addresses; default where the policy is window)",
+    )
+
+
 def build_options_given(arguments: argparse.Namespace) -> list[str]:
     given = [name for name in BUILD_OPTIONS if getattr(arguments, name) is not None]
     return [f"--{name.replace('_', '-')}" for name in given]

@@ -13,7 +13,6 @@ from tvm_dtr.cli.build import compile_model
 from tvm_dtr.cli.files import check_outputs, write_rows
 from tvm_dtr.cli.optimizer_options import rate
 from tvm_dtr.cli.report import mebibytes
-from tvm_dtr.cli.train_progress import shown_progress
 from tvm_dtr.errors import UsageError
 
 INTERRUPTED = 130  # as tvm_dtr.cli.entry has it
@@ -131,6 +130,7 @@ def train_program(arguments: argparse.Namespace) -> int:
     _check(arguments)
     program = _open(arguments)
     import tvm_dtr
+    from tvm_dtr.cli.train_progress import shown_progress
 
     unlimited = parse_budget(arguments.memory_budget).unlimited
     vm = tvm_dtr.VirtualMachine(
