@@ -10,16 +10,18 @@ import tvm_dtr
 from tvm_dtr.compile.overwrites import is_elementwise
 from tvm_dtr.relay_graph import infer_function
 
+ROWS, WIDTH = 128, 96
+
 
 def transposing():
     """Weights that the backward pass reads after their gradient is final, one of them twice."""
     rng = np.random.default_rng(3)
     maker = ModelMaker()
-    w = maker.weight("w", rng.normal(size=(16, 16)) * 0.3)
-    h = maker.node("Tanh", [maker.node("MatMul", [maker.input("x", (8, 16)), w])])
+    w = maker.weight("w", rng.normal(size=(WIDTH, WIDTH)) * 0.1)
+    h = maker.node("Tanh", [maker.node("MatMul", [maker.input("x", (ROWS, WIDTH)), w])])
     h = maker.node("Tanh", [maker.node("MatMul", [h, w])])
     h = maker.node(
-        "Tanh", [maker.node("MatMul", [h, maker.weight("v", rng.normal(size=(16, 16)))])]
+        "Tanh", [maker.node("MatMul", [h, maker.weight("v", rng.normal(size=(WIDTH, WIDTH)))])]
     )
     return maker.model(h)
 
@@ -31,7 +33,7 @@ def program():
 
 def batch(step):
     rng = np.random.default_rng(step)
-    return {n: rng.normal(size=(8, 16)).astype("float32") for n in ("x", "target")}
+    return {n: rng.normal(size=(ROWS, WIDTH)).astype("float32") for n in ("x", "target")}
 
 
 def test_every_state_is_updated_in_place(program):
@@ -64,11 +66,11 @@ def test_the_order_stays_one_that_can_run(program):
     assert alive == set(graph.results)
 
 
-@pytest.mark.parametrize("budget", [None, "97%", "smallest"])
+@pytest.mark.parametrize("budget", [None, "90%", "smallest"])
 def test_steps_are_bitwise_those_out_of_place(program, budget):
     if budget == "smallest":
-        budget = program.replay.smallest_budget(policy="dtr", reserve=98304, steps=2)
-    in_place = tvm_dtr.VirtualMachine(program, memory_budget=budget)
+        budget = program.replay.smallest_budget(policy="dtr", steps=2)
+    in_place = tvm_dtr.VirtualMachine(program, memory_budget=budget, policy="dtr")
     plain = tvm_dtr.VirtualMachine(program, in_place=False)
     for step in range(4):
         got, wanted = in_place.step(**batch(step)), plain.step(**batch(step))
@@ -82,15 +84,24 @@ def test_steps_are_bitwise_those_out_of_place(program, budget):
         assert counters["copies_on_write"] == 0
 
 
-def test_old_and_new_are_not_there_together(program):
-    peaks = [tvm_dtr.VirtualMachine(program, in_place=flag) for flag in (True, False)]
-    for vm in peaks:
-        for step in range(3):
-            vm.step(**batch(step))
-    in_place, plain = (vm.stats["peak_bytes"] for vm in peaks)
+def test_old_and_new_are_not_there_together():
+    """With few rows and many layers parameters and state are nearly all there is."""
+    rng = np.random.default_rng(3)
+    maker = ModelMaker()
+    h = maker.input("x", (4, 64))
+    for layer in range(16):
+        w = maker.weight(f"w{layer}", rng.normal(size=(64, 64)) / 8)
+        h = maker.node("Tanh", [maker.node("MatMul", [h, w])])
+    program = tvm_dtr.build(maker.model(h), loss="mse", optimizer=tvm_dtr.AdamW(0.01))
+    machines = [tvm_dtr.VirtualMachine(program, in_place=flag) for flag in (True, False)]
+    for vm in machines:
+        for _ in range(3):
+            vm.step(x=np.ones((4, 64), "float32"), target=np.ones((4, 64), "float32"))
+    in_place, plain = (vm.stats["peak_bytes"] for vm in machines)
     state = sum(np.prod(s.shape) * 4 for s in program.state if s.shape)
-    assert in_place <= plain - 0.7 * state  # the rest shares slabs with what is there anyway
-    assert program.unbudgeted_peak_bytes <= in_place <= program.unbudgeted_peak_bytes + 65536
+    assert in_place <= plain - 0.9 * state
+    assert program.unbudgeted_peak_bytes == in_place
+    assert program.out_of_place().unbudgeted_peak_bytes == plain
 
 
 def test_a_stopped_step_goes_on_or_is_set_right(program):
