@@ -49,7 +49,7 @@ class Program:
     target: str
     library_path: str
     parameter_names: list[str] = field(default_factory=list)
-    source: ModelSource | None = None
+    source: ModelSource | None = field(default=None, repr=False)
 
     @cached_property
     def replay(self) -> _core.Replay:
