@@ -25,6 +25,15 @@ def select(condition: Expr, value: Expr, dtype: str) -> Expr:
     return relay.where(condition, value, scalar(0, dtype))
 
 
+def product_of_others(factor: Expr, zero_count: Expr, product: Expr, dtype: str) -> Expr:
+    """Of factors with ``zero_count`` zeros and the ``product`` of the rest: all but ``factor``."""
+    zero, one = scalar(0, dtype), scalar(1, dtype)
+    is_zero = relay.equal(factor, zero)
+    others = relay.where(is_zero, product, product / factor)
+    own = relay.where(is_zero, one, zero)
+    return select(relay.equal(zero_count, own), others, dtype)
+
+
 def sum_to_shape(expr: Expr, shape: tuple[int, ...], target: tuple[int, ...]) -> Expr:
     """Transpose of broadcasting ``target`` to ``shape``: sums over what was repeated."""
     if shape == target:
