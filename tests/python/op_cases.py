@@ -101,7 +101,20 @@ def _unary(op: str, values: str = "spaced", **more: Any) -> Maker:
     return lambda d: Case(op, [getattr(d, values)(*d.shape())], **more)
 
 
-for _op in ("Relu Sigmoid Tanh Exp Abs Neg Sin Cos Erf Softplus Softsign Identity").split():
+for _op in [
+    "Relu",
+    "Sigmoid",
+    "Tanh",
+    "Exp",
+    "Abs",
+    "Neg",
+    "Sin",
+    "Cos",
+    "Erf",
+    "Softplus",
+    "Softsign",
+    "Identity",
+]:
     CASES[_op] = _unary(_op)
 for _op in ("Log", "Sqrt", "Reciprocal"):
     CASES[_op] = _unary(_op, "positive")
@@ -172,9 +185,9 @@ def _reduce(op: str, values: str) -> Maker:
     return make
 
 
-for _op in "Sum Mean L2 SumSquare LogSumExp Prod".split():
+for _op in ["Sum", "Mean", "L2", "SumSquare", "LogSumExp", "Prod"]:
     CASES[f"Reduce{_op}"] = _reduce(f"Reduce{_op}", "normal")
-for _op in "Max Min L1".split():
+for _op in ["Max", "Min", "L1"]:
     CASES[f"Reduce{_op}"] = _reduce(f"Reduce{_op}", "spaced")
 CASES["ReduceLogSum"] = _reduce("ReduceLogSum", "positive")
 
@@ -391,7 +404,10 @@ def Slice(d):
     shape = tuple(n + 2 for n in d.shape(1, 3))
     axes = d.axes(shape)
     steps = [d.one_of(-2, -1, 1, 2, 3) for _ in axes]
-    starts = [shape[a] - 1 - d.size(0, 1) if s < 0 else d.size(0, 1) for a, s in zip(axes, steps)]
+    starts = [
+        shape[a] - 1 - d.size(0, 1) if s < 0 else d.size(0, 1)
+        for a, s in zip(axes, steps, strict=True)
+    ]
     ends = [-100 if s < 0 else d.one_of(100, -1) for s in steps]
     numbers = [np.array(v) for v in (starts, ends, axes, steps)]
     return Case("Slice", [d.normal(*shape), *numbers])

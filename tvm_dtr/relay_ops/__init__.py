@@ -1,6 +1,6 @@
 """Relay ops with kernels of our own; importing this package registers them."""
 
-from . import relu
+from . import extrema, relu
 from .batch_statistics import batch_norm_gradient_sums, batch_statistics
 from .conv_weight_gradient import conv2d_weight_gradient
 from .cumulative_sum import cumulative_sum
@@ -20,6 +20,7 @@ __all__ = [
     "conv2d_weight_gradient",
     "cumulative_sum",
     "dropout_mask",
+    "extrema",
     "max_pool2d_gradient",
     "packing_pays",
     "relu",

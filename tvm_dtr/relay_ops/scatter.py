@@ -10,6 +10,7 @@ from tvm.ir import TensorType
 
 from ..relay_graph import Expr
 from .cpu import VectorUnit
+from .extrema import larger, smaller
 from .registration import call_op, flat, ints, register_op
 
 NAME = "dtr.scatter_rows"
@@ -32,10 +33,8 @@ def _combined(reduction: str, old: Any, new: Any) -> Any:
         return old + new
     if reduction == "mul":
         return old * new
-    if reduction == "max":
-        return tir.Select(tir.any(old > new, old != old), old, new)
-    if reduction == "min":
-        return tir.Select(tir.any(old < new, old != old), old, new)
+    if reduction in ("max", "min"):
+        return (larger if reduction == "max" else smaller)(old, new)
     return new
 
 

@@ -11,7 +11,7 @@ from tvm.ir import TensorType
 
 from ..relay_graph import Expr
 from .cpu import VectorUnit
-from .registration import call_op, flat, ints, register_op
+from .registration import call_op, flat, ints, is_nan, register_op
 
 NAME = "dtr.top_k"
 
@@ -27,8 +27,8 @@ def top_k(x: Expr, k: int, axis: int, largest: bool = True) -> relay.Call:
 def _beats(a: Any, b: Any, largest: bool) -> Any:
     """Does value ``a`` come before ``b`` whatever their places? A total order, with NaN in it."""
     if largest:
-        return tir.any(a > b, tir.all(a != a, b == b))
-    return tir.any(a < b, tir.all(b != b, a == a))
+        return tir.any(a > b, tir.all(is_nan(a), tir.Not(is_nan(b))))
+    return tir.any(a < b, tir.all(is_nan(b), tir.Not(is_nan(a))))
 
 
 def _compute(
