@@ -427,7 +427,9 @@ def GatherElements(d):
     axis = d.axis(shape)
     wanted = [d.size(1, 5) if i == axis % len(shape) else n for i, n in enumerate(shape)]
     index = d.index(shape[axis], *wanted)
-    return Case("GatherElements", [d.normal(*shape), index], {"axis": axis})
+    # The evaluator takes no negative axes here.
+    operands = [d.normal(*shape), index]
+    return Case("GatherElements", operands, {"axis": axis}, reference=axis >= 0)
 
 
 @case

@@ -272,7 +272,11 @@ class Importer:
         return True
 
     def _fold(self, proto: onnx.NodeProto) -> bool:
-        """Compute now what depends on constants alone, such as the operands of Reshape."""
+        """Compute now what depends on constants alone, such as the operands of Reshape.
+
+        A tensor of a stored shape and one value is a weight whose values were left out; a shape
+        that the graph computes belongs to a constant, such as the first state of an LSTM.
+        """
         if proto.domain not in ("", "ai.onnx"):
             return False
         if proto.op_type in ("Shape", "Size"):
@@ -289,8 +293,9 @@ class Importer:
             return False  # a weight that is reshaped or transposed stays trainable
         names = [name for name in proto.input if name]
         results = _evaluate(proto, {n: self.values[n].data for n in names}, self.opset)
+        stored = proto.op_type == "ConstantOfShape" and all(v.stored for v in operands)
         for name, data in zip(proto.output, results, strict=True):
-            self.values[name] = Value(name, data=data)
+            self.values[name] = Value(name, data=data, stored=stored)
         return True
 
 
