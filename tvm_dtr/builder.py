@@ -25,16 +25,21 @@ Model = str | os.PathLike[str] | onnx.ModelProto
 
 
 def make_training_step(
-    model: Model, *, loss: str, optimizer: Optimizer | None = None, shapes: Shapes | None = None
+    model: Model,
+    *,
+    loss: str,
+    optimizer: Optimizer | None = None,
+    shapes: Shapes | None = None,
+    dtype: str | None = None,
 ) -> TrainingStep:
     """The training step of an ONNX model as one Relay function, not yet compiled.
 
     ``loss`` is one of :data:`tvm_dtr.losses.LOSSES`. Without an optimizer, the results hold
     ``grad:NAME`` for each parameter instead of updates. Raises ModelError for a model that cannot
-    be read or trained, UsageError for an unknown loss or optimizer.
+    be read or trained, UsageError for an unknown loss, optimizer or dtype.
     """
     check_optimizer(optimizer)
-    imported = import_model(model, shapes)
+    imported = import_model(model, shapes, dtype)
     return _StepBuilder(imported, make_loss(loss, imported.outputs), optimizer).build()
 
 
@@ -45,13 +50,16 @@ def build(
     optimizer: Optimizer | None = None,
     target: Any = "llvm",
     shapes: Shapes | None = None,
+    dtype: str | None = None,
 ) -> Program:
     """Compile the training step of an ONNX model for a target.
 
     ``model`` is a path or a ModelProto; ``shapes`` gives the sizes of inputs with dynamic
-    dimensions, by name. Raises ModelError and UsageError as :func:`make_training_step`.
+    dimensions, by name; ``dtype`` ("float32", ...) casts the floating-point tensors of the model,
+    which otherwise keep their types. Raises ModelError and UsageError as
+    :func:`make_training_step`.
     """
-    step = make_training_step(model, loss=loss, optimizer=optimizer, shapes=shapes)
+    step = make_training_step(model, loss=loss, optimizer=optimizer, shapes=shapes, dtype=dtype)
     from .compile import compile_step
 
     return compile_step(step, target)

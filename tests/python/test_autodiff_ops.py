@@ -7,12 +7,9 @@ from onnx_models import check_gradients
 from op_cases import CASES, Draw
 
 from tvm_dtr.frontend import CONVERTERS
+from tvm_dtr.frontend.limits import NOT_DIFFERENTIABLE
 
 DRAWS = int(os.environ.get("TVM_DTR_DRAWS", "1"))  # benchmarks/gradient_sweep.py takes more
-NOT_DIFFERENTIABLE = {
-    *("And", "ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
-    *("Not", "OneHot", "Or", "Sign"),
-}
 ELSEWHERE = {"Cast", "CastLike", "Dropout", "Scatter"}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from tvm_dtr.errors import UsageError
 
 LOSSES = ("cross_entropy", "mse", "output")
+DTYPES = ("float16", "float32", "float64")
 OPTIMIZERS = ("sgd", "none")
 DEFAULT_LOSS, DEFAULT_OPTIMIZER, DEFAULT_LR = "cross_entropy", "sgd", 0.01
 SUFFIX = ".tdtr"
@@ -73,12 +74,17 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
         help="shape of an input whose dimensions the model leaves open: x=64,3,32,32",
     )
     group.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        help="cast the model's floating-point tensors (default: they keep their types)",
+    )
+    group.add_argument(
         "--jobs", type=positive, metavar="N", help="compiler processes (default: one per core)"
     )
 
 
 def build_options_given(arguments: argparse.Namespace) -> list[str]:
-    names = ("loss", "optimizer", "lr", "shape", "jobs")
+    names = ("loss", "optimizer", "lr", "shape", "dtype", "jobs")
     return [f"--{name}" for name in names if getattr(arguments, name) is not None]
 
 
@@ -93,6 +99,7 @@ def build_keywords(arguments: argparse.Namespace) -> dict[str, Any]:
         "loss": arguments.loss or DEFAULT_LOSS,
         "optimizer": None if optimizer == "none" else SGD(arguments.lr or DEFAULT_LR),
         "shapes": dict(arguments.shape) if arguments.shape else None,
+        "dtype": arguments.dtype,
     }
 
 

@@ -19,6 +19,7 @@ from ..relay_graph import Expr, TypeInferenceError, infer_local, shape_of, stamp
 from ..training import TensorSpec
 from .load import load_model
 from .node import Node, label
+from .precision import cast_model, check_dtype, refuse_bfloat16
 from .registry import CONVERTERS
 from .values import Value
 
@@ -43,15 +44,24 @@ class ImportedModel:
 
 
 def import_model(
-    model: str | os.PathLike[str] | onnx.ModelProto, shapes: Shapes | None = None
+    model: str | os.PathLike[str] | onnx.ModelProto,
+    shapes: Shapes | None = None,
+    dtype: str | None = None,
 ) -> ImportedModel:
     """Import an ONNX model for training.
 
     ``shapes`` gives or overrides the shapes of graph inputs by name. Float initializers become
     parameters, in the order of first use; running statistics become state. Raises ModelError for
     a file that is no model, dynamic dimensions without a shape, ops that are not supported.
+    ``dtype`` casts all floating-point tensors; without it they keep their types.
     """
-    return Importer(load_model(model), _checked_shapes(shapes or {})).run()
+    check_dtype(dtype)
+    shapes = _checked_shapes(shapes or {})
+    proto = load_model(model)
+    if dtype is not None:
+        proto = cast_model(proto, dtype)
+    refuse_bfloat16(proto)
+    return Importer(proto, shapes).run()
 
 
 def _checked_shapes(shapes: Any) -> dict[str, Sequence[int]]:

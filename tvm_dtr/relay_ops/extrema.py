@@ -7,6 +7,7 @@ of two orders: a training run that has diverged would look sound.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tvm import te, tir, topi
@@ -31,7 +32,9 @@ def smaller(a: Any, b: Any) -> Any:
     return tir.Select(tir.any(a < b, is_nan(a)), a, b)
 
 
-def _elementwise(combine: Combine, inputs: Sequence[te.Tensor], out_type: Any) -> list[te.Tensor]:
+def _elementwise(
+    combine: Combine, attrs: Any, inputs: Sequence[te.Tensor], out_type: Any
+) -> list[te.Tensor]:
     shape = get_const_tuple(out_type.shape)
     a, b = (topi.broadcast_to(x, shape) for x in inputs)
     tag = topi.tag.BROADCAST
@@ -55,8 +58,13 @@ def _clip(attrs: Any, inputs: Sequence[te.Tensor], out_type: Any) -> list[te.Ten
 
 
 def _reduced(
-    combine: Combine, start: Callable[[str], Any], attrs: Any, x: te.Tensor, out_type: Any
+    combine: Combine,
+    start: Callable[[str], Any],
+    attrs: Any,
+    inputs: Sequence[te.Tensor],
+    out_type: Any,
 ) -> list[te.Tensor]:
+    (x,) = inputs
     rank = len(x.shape)
     named = range(rank) if attrs.axis is None else [int(a) % rank for a in attrs.axis]
     axes = [i for i in range(rank) if (i in named) != bool(attrs.exclude)]
@@ -137,12 +145,10 @@ def _tvms(name: str) -> Compute:
 def _register_all() -> None:
     injective, reduction = topi.x86.schedule_injective, topi.x86.schedule_reduce
     for name, combine in (("maximum", larger), ("minimum", smaller)):
-        own: Compute = lambda a, x, t, f=combine: _elementwise(f, x, t)  # noqa: E731
-        _register(name, own, _tvms(name), injective)
+        _register(name, partial(_elementwise, combine), _tvms(name), injective)
     _register("clip", _clip, _tvms("clip"), injective)
     for name, combine, start in (("max", larger, tir.min_value), ("min", smaller, tir.max_value)):
-        own = lambda a, x, t, f=combine, s=start: _reduced(f, s, a, x[0], t)  # noqa: E731
-        _register(name, own, _tvms(name), reduction)
+        _register(name, partial(_reduced, combine, start), _tvms(name), reduction)
     pool = "nn.max_pool2d"
     _register(pool, _max_pool2d, _tvms(pool), lambda outs: topi.x86.schedule_pool(outs, "NCHW"))
 

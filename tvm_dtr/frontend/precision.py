@@ -1,0 +1,75 @@
+"""A model in another floating-point type."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
+
+from ..errors import ModelError, UsageError
+
+FLOATS = {
+    "float16": TensorProto.FLOAT16,
+    "float32": TensorProto.FLOAT,
+    "float64": TensorProto.DOUBLE,
+}
+_CAST = {*FLOATS.values(), TensorProto.BFLOAT16}
+
+
+def check_dtype(dtype: object) -> None:
+    """Raises UsageError if ``dtype`` is no type that a model can be cast to."""
+    if dtype is not None and dtype not in FLOATS:
+        raise UsageError(f"dtype is {dtype!r}; expected one of {', '.join(FLOATS)}, or None")
+
+
+def cast_model(model: onnx.ModelProto, dtype: str) -> onnx.ModelProto:
+    """A copy of the model whose floating-point inputs, weights and constants are ``dtype``.
+
+    Casts inside of the graph to a floating-point type become casts to ``dtype``; integers stay.
+    """
+    new = onnx.ModelProto()
+    new.CopyFrom(model)
+    for function in new.functions:
+        _cast_nodes(function.node, dtype)
+    _cast_graph(new.graph, dtype)
+    return new
+
+
+def refuse_bfloat16(model: onnx.ModelProto) -> None:
+    """Raises ModelError for a model with bfloat16 tensors, for which there are no kernels."""
+    names = [t.name for t in model.graph.initializer if t.data_type == TensorProto.BFLOAT16]
+    names += [
+        i.name for i in model.graph.input if i.type.tensor_type.elem_type == TensorProto.BFLOAT16
+    ]
+    if names:
+        raise ModelError(
+            f"tensor '{names[0]}' is bfloat16, which no kernel here computes with; cast the model: "
+            "dtype='float32' or --dtype float32"
+        )
+
+
+def _cast_graph(graph: GraphProto, dtype: str) -> None:
+    for info in [*graph.input, *graph.output, *graph.value_info]:
+        if info.type.tensor_type.elem_type in _CAST:
+            info.type.tensor_type.elem_type = FLOATS[dtype]
+    for tensor in graph.initializer:
+        _cast_tensor(tensor, dtype)
+    _cast_nodes(graph.node, dtype)
+
+
+def _cast_nodes(nodes: list[NodeProto], dtype: str) -> None:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.TENSOR:
+                _cast_tensor(attribute.t, dtype)
+            elif attribute.type == AttributeProto.GRAPH:
+                _cast_graph(attribute.g, dtype)
+            elif attribute.name in ("to", "dtype", "stash_type") and attribute.i in _CAST:
+                attribute.i = FLOATS[dtype]
+
+
+def _cast_tensor(tensor: TensorProto, dtype: str) -> None:
+    if tensor.data_type not in _CAST or tensor.data_type == FLOATS[dtype]:
+        return
+    data = np.asarray(numpy_helper.to_array(tensor)).astype(dtype)
+    tensor.CopyFrom(numpy_helper.from_array(data, tensor.name))
