@@ -186,8 +186,16 @@ def torchscript(model, x, path):
 
 
 def dynamo(model, x, path):
+    """Not optimized: that folds batch normalization into convolutions and transposes weights."""
     torch.onnx.export(
-        model, (x,), path, input_names=["x"], output_names=["logits"], dynamo=True, verbose=False
+        model,
+        (x,),
+        path,
+        input_names=["x"],
+        output_names=["logits"],
+        dynamo=True,
+        optimize=False,
+        verbose=False,
     )
 
 

@@ -116,6 +116,12 @@ for _op in [
     "Identity",
 ]:
     CASES[_op] = _unary(_op)
+for _op in ("Asinh", "Atan", "Cosh", "Sinh", "Tan"):
+    CASES[_op] = _unary(_op)
+for _op in ("Acos", "Asin", "Atanh"):
+    CASES[_op] = lambda d, op=_op: Case(op, [d.rng.uniform(-0.7, 0.7, d.shape())])
+CASES["Acosh"] = lambda d: Case("Acosh", [d.positive(*d.shape()) + 1])
+CASES["Mod"] = lambda d: Case("Mod", [d.normal(3, 4) * 3, d.positive(4)], {"fmod": 1})
 for _op in ("Log", "Sqrt", "Reciprocal"):
     CASES[_op] = _unary(_op, "positive")
 # The reference evaluator rounds the attributes of some of these and has no Gelu.
@@ -152,6 +158,8 @@ CASES["Pow"] = _binary("Pow", "positive", "normal")
 
 @case
 def Clip(d):
+    if d.one_of(False, False, True):
+        return Case("Clip", [d.spaced(3, 8), d.normal(1, 8) - 1, d.normal(3, 1) + 1])
     return Case("Clip", [d.spaced(3, 8), np.array(-0.26), d.one_of(None, np.array(0.34))])
 
 
@@ -229,6 +237,14 @@ def LayerNormalization(d):
     rest = shape[axis:]
     bias = d.one_of(None, d.normal(*rest))
     return Case("LayerNormalization", [d.normal(*shape), d.positive(*rest), bias], {"axis": axis})
+
+
+@case
+def RMSNormalization(d):
+    shape = (*d.shape(1, 3), 4)
+    axis = d.axis(shape)
+    operands = [d.normal(*shape), d.positive(*shape[axis:])]
+    return Case("RMSNormalization", operands, {"axis": axis}, opset=23)
 
 
 @case

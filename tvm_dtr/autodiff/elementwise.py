@@ -66,6 +66,11 @@ _UNARY: dict[str, Callable[[Expr, Expr, Expr, str], Expr]] = {
     "sin": lambda x, y, dy, t: dy * relay.cos(x),
     "cos": lambda x, y, dy, t: relay.negative(dy * relay.sin(x)),
     "tan": lambda x, y, dy, t: dy * (scalar(1, t) + y * y),
+    "asin": lambda x, y, dy, t: dy * relay.rsqrt(scalar(1, t) - x * x),
+    "acos": lambda x, y, dy, t: relay.negative(dy * relay.rsqrt(scalar(1, t) - x * x)),
+    "asinh": lambda x, y, dy, t: dy * relay.rsqrt(x * x + scalar(1, t)),
+    "acosh": lambda x, y, dy, t: dy * relay.rsqrt(x * x - scalar(1, t)),
+    "atanh": lambda x, y, dy, t: dy / (scalar(1, t) - x * x),
     "atan": lambda x, y, dy, t: dy / (scalar(1, t) + x * x),
     "sinh": lambda x, y, dy, t: dy * relay.cosh(x),
     "cosh": lambda x, y, dy, t: dy * relay.sinh(x),
@@ -164,6 +169,14 @@ def _extremum(adjoint: Adjoint) -> list[Expr | None]:
         return relay.where(wins(x, other), dy, half)
 
     return _reduced(adjoint, [lambda: share(a, b), lambda: share(b, a)])
+
+
+@gradient("mod", "floor_mod")
+def _remainder(adjoint: Adjoint) -> list[Expr | None]:
+    """a - b q with a whole number q: the quotient, rounded down or towards zero."""
+    (a, b), dy = adjoint.call.args, adjoint.output
+    rounded = relay.floor if adjoint.call.op.name == "floor_mod" else relay.trunc
+    return _reduced(adjoint, [lambda: dy, lambda: relay.negative(dy * rounded(a / b))])
 
 
 @gradient("where")

@@ -15,9 +15,19 @@ from .registry import CONVERTERS, converter
 
 _UNARY: dict[str, Callable[[Expr], Expr]] = {
     "Abs": relay.abs,
+    "Acos": relay.acos,
+    "Acosh": relay.acosh,
+    "Asin": relay.asin,
+    "Asinh": relay.asinh,
+    "Atan": relay.atan,
+    "Atanh": relay.atanh,
+    "Ceil": relay.ceil,
     "Cos": relay.cos,
+    "Cosh": relay.cosh,
     "Erf": relay.erf,
     "Exp": relay.exp,
+    "Floor": relay.floor,
+    "IsNaN": relay.isnan,
     "Log": relay.log,
     "Neg": relay.negative,
     "Not": relay.logical_not,
@@ -25,7 +35,9 @@ _UNARY: dict[str, Callable[[Expr], Expr]] = {
     "Sigmoid": relay.sigmoid,
     "Sign": relay.sign,
     "Sin": relay.sin,
+    "Sinh": relay.sinh,
     "Sqrt": relay.sqrt,
+    "Tan": relay.tan,
     "Tanh": relay.tanh,
 }
 _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
@@ -41,6 +53,7 @@ _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
     "Or": relay.logical_or,
     "Pow": relay.power,
     "Sub": relay.subtract,
+    "Xor": relay.logical_xor,
 }
 
 
@@ -58,10 +71,21 @@ CONVERTERS.update({name: _convert_binary(op) for name, op in _BINARY.items()})
 
 @converter("Clip")
 def clip(node: Node) -> Expr:
+    """Where the bounds cross, the upper one holds."""
+    if any(node.has(i) and node.known(i) is None for i in (1, 2)):
+        return _clip_by_tensors(node)
     low = float(node.constant(1, node.attr("min", -np.inf)))
     high = float(node.constant(2, node.attr("max", np.inf)))
     limit = float(np.finfo("float32").max)
-    return relay.clip(node.tensor(0), max(low, -limit), min(high, limit))
+    low, high = max(low, -limit), min(high, limit)
+    return relay.clip(node.tensor(0), min(low, high), high)
+
+
+def _clip_by_tensors(node: Node) -> Expr:
+    x = node.tensor(0)
+    if node.has(1):
+        x = relay.maximum(x, node.tensor(1))
+    return relay.minimum(x, node.tensor(2)) if node.has(2) else x
 
 
 @converter("LeakyRelu")
@@ -96,6 +120,13 @@ def _convert_variadic(op: Callable[[Expr, Expr], Expr]) -> Callable[[Node], Expr
 
 
 CONVERTERS.update({name: _convert_variadic(op) for name, op in _VARIADIC.items()})
+
+
+@converter("Mod")
+def mod(node: Node) -> Expr:
+    """The remainder has the divisor's sign, or with fmod the dividend's."""
+    a, b = node.tensor(0), node.tensor(1)
+    return relay.mod(a, b) if node.attr("fmod", 0) else relay.floor_mod(a, b)
 
 
 @converter("Where")

@@ -8,12 +8,11 @@ _FIXED = "{} must be fixed in the model"
 NOT_DIFFERENTIABLE = frozenset(
     {
         *("And", "ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
-        *("Not", "OneHot", "Or", "Sign"),
+        *("Ceil", "Floor", "IsNaN", "Not", "OneHot", "Or", "Sign", "Xor"),
     }
 )
 
 LIMITS: dict[str, str] = {
-    "ArgMax": "no gradient",
     "AveragePool": "1 to 3 spatial axes",
     "BatchNormalization": "always with the statistics of the batch, also where the model was "
     "exported for inference; ONNX's biased variance in the running statistics",

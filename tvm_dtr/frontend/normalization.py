@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tvm import relay
 
+from ..autodiff.composite import composite
 from ..autodiff.normalization import batch_norm, local_response, normalize
 from ..autodiff.reduce import euclidean_norm
 from ..autodiff.scalars import scalar
@@ -46,6 +47,19 @@ def layer_normalization(node: Node) -> list[Expr | None]:
         x, gamma, beta, axes=list(range(axis, len(shape))), epsilon=node.attr("epsilon", 1e-5)
     )
     return [relay.TupleGetItem(norm, i) for i in range(3)]
+
+
+@converter("RMSNormalization")
+def rms_normalization(node: Node) -> Expr:
+    x, gamma = node.tensor(0), node.weight(1)
+    shape, dtype = shape_of(x), dtype_of(x)
+    axes = list(range(node.attr("axis", -1) % len(shape), len(shape)))
+
+    def body(x: Expr, gamma: Expr) -> Expr:
+        square = relay.mean(x * x, axis=axes, keepdims=True)
+        return x * relay.rsqrt(square + scalar(node.attr("epsilon", 1e-5), dtype)) * gamma
+
+    return composite("rms_norm", [x, gamma], body)
 
 
 @converter("InstanceNormalization")
