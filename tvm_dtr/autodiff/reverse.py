@@ -98,11 +98,11 @@ def _is_weight_gradient(term: Expr) -> bool:
 def _joined_products(terms: list[Expr]) -> Expr:
     """Sum of many dy^T x as one product of all rows: the steps of a recurrent layer share their
     weights, and a product and a sum for each would be most of its backward pass."""
-    dy, x = (
-        relay.transpose(relay.concatenate([term.args[i].args[0] for term in terms], 0))
-        for i in (0, 1)
-    )
-    return relay.nn.dense(dy, x)
+    factors = [[term.args[i].args[0] for term in terms] for i in (0, 1)]
+    dy, x = (relay.transpose(relay.concatenate(rows, 0)) for rows in factors)
+    known = [row for rows in factors for row in rows]
+    (product,) = stamp([relay.nn.dense(dy, x)], known, source_of(terms[0]) or "gradient")
+    return product
 
 
 class _Sweep:
@@ -150,7 +150,9 @@ class _Sweep:
         outputs = [self.total(call, i) for i in range(count)]
         needs = [arg in self.needed for arg in call.args]
         grads = rule(Adjoint(call, outputs, needs))
-        known = [call, *call.args, *(t for dy in self.parts[call].values() for t in dy)]
+        terms = [t for dy in self.parts[call].values() for t in dy]
+        # A joined product has a source already; what is below it must not be stamped again.
+        known = [call, *call.args, *terms, *(dy for dy in outputs if dy is not None and source_of(dy))]
         pairs = [
             (arg, dx)
             for arg, dx, need in zip(call.args, grads, needs, strict=True)

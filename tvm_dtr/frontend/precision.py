@@ -71,5 +71,16 @@ def _cast_nodes(nodes: list[NodeProto], dtype: str) -> None:
 def _cast_tensor(tensor: TensorProto, dtype: str) -> None:
     if tensor.data_type not in _CAST or tensor.data_type == FLOATS[dtype]:
         return
-    data = np.asarray(numpy_helper.to_array(tensor)).astype(dtype)
+    data = np.asarray(numpy_helper.to_array(tensor))
+    if tensor.data_type == TensorProto.BFLOAT16:
+        data = _from_bfloat16(data)
+    data = data.astype(dtype)
     tensor.CopyFrom(numpy_helper.from_array(data, tensor.name))
+
+
+def _from_bfloat16(data: np.ndarray) -> np.ndarray:
+    """float32 values of what onnx reads as 16 bits, or already as numbers."""
+    if data.dtype.itemsize != 2:
+        return data
+    bits = np.frombuffer(data.tobytes(), "uint16").astype("uint32") << 16
+    return bits.view("float32").reshape(data.shape)
