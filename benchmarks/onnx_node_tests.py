@@ -40,8 +40,9 @@ CAUSES = [
     (r"^test_(training_)?dropout", "other random numbers than NumPy's"),
     (r"must be a constant", "an operand that must be fixed is computed by the model"),
     (r"indices output of MaxPool", "indices of MaxPool"),
-    (r"STRING|string", "strings"),
-    (r"float8|int4|uint4|float4|FLOAT8|INT4", "a type of less than 8 bits, or float8"),
+    (r"STRING", "strings"),
+    (r"FLOAT8|FLOAT4|INT4|float8|float4|int4", "types of fewer than 8 bits, or float8"),
+    (r"BFLOAT16|bfloat16", "bfloat16 must be cast"),
 ]
 
 

@@ -111,7 +111,11 @@ def _leaky_relu(adjoint: Adjoint) -> list[Expr | None]:
 
 @gradient("cast")
 def _cast(adjoint: Adjoint) -> list[Expr | None]:
-    return [relay.cast(adjoint.output, dtype_of(adjoint.call.args[0]))]
+    before, dtype = dtype_of(adjoint.call), dtype_of(adjoint.call.args[0])
+    dy = adjoint.output
+    if (before, dtype) == ("float64", "float16"):
+        dy = relay.cast(dy, "float32")  # as in cast_to
+    return [relay.cast(dy, dtype)]
 
 
 def _reduced(adjoint: Adjoint, parts: list[Callable[[], Expr]]) -> list[Expr | None]:

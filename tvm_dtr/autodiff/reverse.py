@@ -152,7 +152,12 @@ class _Sweep:
         grads = rule(Adjoint(call, outputs, needs))
         terms = [t for dy in self.parts[call].values() for t in dy]
         # A joined product has a source already; what is below it must not be stamped again.
-        known = [call, *call.args, *terms, *(dy for dy in outputs if dy is not None and source_of(dy))]
+        known = [
+            call,
+            *call.args,
+            *terms,
+            *(dy for dy in outputs if dy is not None and source_of(dy)),
+        ]
         pairs = [
             (arg, dx)
             for arg, dx, need in zip(call.args, grads, needs, strict=True)

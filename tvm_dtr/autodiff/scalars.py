@@ -7,7 +7,7 @@ import math
 import numpy as np
 from tvm import relay
 
-from ..relay_graph import Expr
+from ..relay_graph import Expr, dtype_of
 
 
 def scalar(value: float, dtype: str) -> relay.Constant:
@@ -18,6 +18,14 @@ def scalar(value: float, dtype: str) -> relay.Constant:
 def zeros(shape: tuple[int, ...], dtype: str) -> Expr:
     """A tensor of zeros that is made by a kernel rather than stored with the program."""
     return relay.broadcast_to(scalar(0, dtype), shape)
+
+
+def cast_to(expr: Expr, dtype: str) -> Expr:
+    """A typed tensor in another type. From float64 to float16 by way of float32: the compiler's
+    own conversion gives other numbers."""
+    if dtype_of(expr) == "float64" and dtype == "float16":
+        expr = relay.cast(expr, "float32")
+    return relay.cast(expr, dtype)
 
 
 def select(condition: Expr, value: Expr, dtype: str) -> Expr:

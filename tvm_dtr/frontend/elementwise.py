@@ -9,8 +9,10 @@ import onnx
 from tvm import relay
 
 from ..autodiff.normalization import log_softmax
+from ..autodiff.scalars import cast_to
 from ..relay_graph import Expr, dtype_of, shape_of
 from .node import Node
+from .precision import unknown_type
 from .registry import CONVERTERS, converter
 
 _UNARY: dict[str, Callable[[Expr], Expr]] = {
@@ -137,9 +139,11 @@ def where(node: Node) -> Expr:
 @converter("Cast", "CastLike")
 def cast(node: Node) -> Expr:
     if node.op == "CastLike":
-        return relay.cast(node.tensor(0), node.dtype(1))
-    dtype = str(onnx.helper.tensor_dtype_to_np_dtype(node.attr("to")))
-    return relay.cast(node.tensor(0), dtype)
+        return cast_to(node.tensor(0), node.dtype(1))
+    wrong = unknown_type(node.attr("to"))
+    if wrong:
+        raise node.error(wrong)
+    return cast_to(node.tensor(0), str(onnx.helper.tensor_dtype_to_np_dtype(node.attr("to"))))
 
 
 def _softmax_axis(node: Node) -> tuple[Expr, int, tuple[int, ...]]:

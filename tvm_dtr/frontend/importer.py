@@ -19,7 +19,7 @@ from ..relay_graph import Expr, TypeInferenceError, infer_local, shape_of, stamp
 from ..training import TensorSpec
 from .load import load_model
 from .node import Node, label
-from .precision import cast_model, check_dtype, refuse_bfloat16
+from .precision import cast_model, check_dtype, check_types
 from .registry import CONVERTERS
 from .values import Value
 
@@ -60,7 +60,7 @@ def import_model(
     proto = load_model(model)
     if dtype is not None:
         proto = cast_model(proto, dtype)
-    refuse_bfloat16(proto)
+    check_types(proto)
     return Importer(proto, shapes).run()
 
 

@@ -13,6 +13,12 @@ FLOATS = {
     "float32": TensorProto.FLOAT,
     "float64": TensorProto.DOUBLE,
 }
+_KNOWN = {
+    *FLOATS.values(),
+    *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
+    *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
+    TensorProto.BOOL,
+}
 _CAST = {*FLOATS.values(), TensorProto.BFLOAT16}
 
 
@@ -35,17 +41,28 @@ def cast_model(model: onnx.ModelProto, dtype: str) -> onnx.ModelProto:
     return new
 
 
-def refuse_bfloat16(model: onnx.ModelProto) -> None:
-    """Raises ModelError for a model with bfloat16 tensors, for which there are no kernels."""
-    names = [t.name for t in model.graph.initializer if t.data_type == TensorProto.BFLOAT16]
-    names += [
-        i.name for i in model.graph.input if i.type.tensor_type.elem_type == TensorProto.BFLOAT16
-    ]
-    if names:
-        raise ModelError(
-            f"tensor '{names[0]}' is bfloat16, which no kernel here computes with; cast the model: "
-            "dtype='float32' or --dtype float32"
-        )
+def check_types(model: onnx.ModelProto) -> None:
+    """Raises ModelError for inputs and weights of a type for which there are no kernels."""
+    inputs = [i for i in model.graph.input if i.type.HasField("tensor_type")]
+    types = {i.name: i.type.tensor_type.elem_type for i in inputs}
+    types |= {t.name: t.data_type for t in model.graph.initializer}
+    for name, kind in types.items():
+        if kind == TensorProto.BFLOAT16:
+            raise ModelError(
+                f"tensor '{name}' is bfloat16, which no kernel here computes with; cast the "
+                "model: dtype='float32' or --dtype float32"
+            )
+        if kind not in _KNOWN:
+            raise ModelError(f"tensor '{name}': {unknown_type(kind)}")
+
+
+def unknown_type(kind: int) -> str:
+    """What is wrong with an ONNX element type; empty if nothing is."""
+    if kind in _KNOWN:
+        return ""
+    known = TensorProto.DataType.values()
+    name = TensorProto.DataType.Name(kind) if kind in known else f"number {kind}"
+    return f"type {name.lower()} is not supported; expected float16 to float64, integers or bool"
 
 
 def _cast_graph(graph: GraphProto, dtype: str) -> None:
