@@ -76,8 +76,8 @@ def clip(node: Node) -> Expr:
     """Where the bounds cross, the upper one holds."""
     if any(node.has(i) and node.known(i) is None for i in (1, 2)):
         return _clip_by_tensors(node)
-    low = float(node.constant(1, node.attr("min", -np.inf)))
-    high = float(node.constant(2, node.attr("max", np.inf)))
+    low = float(np.ravel(node.constant(1, node.attr("min", -np.inf)))[0])
+    high = float(np.ravel(node.constant(2, node.attr("max", np.inf)))[0])
     limit = float(np.finfo("float32").max)
     low, high = max(low, -limit), min(high, limit)
     return relay.clip(node.tensor(0), min(low, high), high)
