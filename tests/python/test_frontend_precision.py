@@ -50,7 +50,7 @@ def test_bfloat16_must_be_cast():
     (weight,) = model.graph.initializer
     weight.CopyFrom(helper.make_tensor("w", TensorProto.BFLOAT16, [3, 5], [0.5] * 15))
     model.graph.input[0].type.tensor_type.elem_type = TensorProto.BFLOAT16
-    with pytest.raises(ModelError, match=r"tensor 'w' is bfloat16.*--dtype float32"):
+    with pytest.raises(ModelError, match=r"tensor 'x' is bfloat16.*--dtype float32"):
         import_model(model)
     state = import_model(model, dtype="float32").state
     np.testing.assert_array_equal(state["w"], np.full((3, 5), 0.5, "float32"))
