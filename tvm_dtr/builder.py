@@ -45,6 +45,7 @@ def make_training_step(
     loss: str,
     optimizer: Optimizer | None = None,
     shapes: Shapes | None = None,
+    dtype: str | None = None,
     freeze: Sequence[str] = (),
     clip_norm: float | None = None,
     clip_value: float | None = None,
@@ -56,18 +57,19 @@ def make_training_step(
     (float64, a scalar), the optimizer's own where a step is given none. Parameters whose names
     match a pattern of ``freeze`` (``stem.*``) stay as they are, and nothing is computed for their
     gradients. ``clip_norm`` and ``clip_value`` clip gradients as PyTorch does; with the former the
-    step also gives ``grad_norm``, the norm before clipping. Raises ModelError for a model that
-    cannot be read or trained, UsageError for an unknown loss, optimizer or pattern.
+    step also gives ``grad_norm``, the norm before clipping. ``dtype`` ("float32", ...) casts the
+    model's floating-point tensors, which otherwise keep their types. Raises ModelError for a model
+    that cannot be read or trained, UsageError for an unknown loss, optimizer, dtype or pattern.
     """
     check_optimizer(optimizer)
     clipping = Clipping(clip_norm, clip_value)
     proto = load_model(model)
-    imported = import_model(proto, shapes)
+    imported = import_model(proto, shapes, dtype)
     frozen = _matching(freeze, imported.parameter_names)
     value = make_loss(loss, imported.outputs)
     step = _StepBuilder(imported, value, optimizer, frozen, clipping).build()
     given = {name: tuple(int(n) for n in shape) for name, shape in (shapes or {}).items()}
-    step.source = ModelSource(strip_weights(proto, step.initial_state), loss, given)
+    step.source = ModelSource(strip_weights(proto, step.initial_state), loss, given, dtype)
     return step
 
 
@@ -76,6 +78,7 @@ def build_evaluation(
     *,
     target: Any = "llvm",
     shapes: Shapes | None = None,
+    dtype: str | None = None,
     progress: Progress | None = None,
     jobs: int | None = None,
 ) -> Program:
@@ -87,14 +90,17 @@ def build_evaluation(
     def make() -> Program:
         from .compile import compile_step
 
-        return compile_step(make_evaluation_step(model, shapes), target, progress, jobs)
+        return compile_step(make_evaluation_step(model, shapes, dtype), target, progress, jobs)
 
-    return cached_program(model, {"evaluation": True, "shapes": shapes}, target, make)
+    options = {"evaluation": True, "shapes": shapes, "dtype": dtype}
+    return cached_program(model, options, target, make)
 
 
-def make_evaluation_step(model: Model, shapes: Shapes | None = None) -> TrainingStep:
+def make_evaluation_step(
+    model: Model, shapes: Shapes | None = None, dtype: str | None = None
+) -> TrainingStep:
     """The model in evaluation mode as a step without gradients, not yet compiled."""
-    imported = import_model(model, shapes, training=False)
+    imported = import_model(model, shapes, dtype, training=False)
     names = [spec.name for spec in imported.inputs] + list(imported.state)
     outputs = inline_composites([expr for _, expr in imported.outputs])
     params = [imported.variables[name] for name in names]
@@ -120,6 +126,7 @@ def build(
     optimizer: Optimizer | None = None,
     target: Any = "llvm",
     shapes: Shapes | None = None,
+    dtype: str | None = None,
     freeze: Sequence[str] = (),
     clip_norm: float | None = None,
     clip_value: float | None = None,
@@ -140,6 +147,7 @@ def build(
         "loss": loss,
         "optimizer": optimizer,
         "shapes": shapes,
+        "dtype": dtype,
         "freeze": list(freeze) if not isinstance(freeze, str) else [freeze],
         "clip_norm": clip_norm,
         "clip_value": clip_value,

@@ -32,12 +32,13 @@ _RUNNING = {1: 3, 2: 4}  # BatchNormalization: output of the new statistic -> in
 
 @dataclass(frozen=True)
 class ModelSource:
-    """What a program was built from: the ONNX graph without the weights, serialized, the loss and
-    the shapes given when building."""
+    """What a program was built from: the ONNX graph without the weights, serialized, the loss, the
+    shapes and the dtype given when building."""
 
     graph: bytes
     loss: str
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    dtype: str | None = None
 
 
 def strip_weights(model: onnx.ModelProto, names: Collection[str]) -> bytes:
@@ -61,7 +62,9 @@ def with_weights(graph: bytes, values: Mapping[str, np.ndarray]) -> onnx.ModelPr
     left = dict(values)
     for tensor in model.graph.initializer:
         if tensor.name in left:
-            tensor.CopyFrom(numpy_helper.from_array(_plain(left.pop(tensor.name)), tensor.name))
+            value = _plain(left.pop(tensor.name))
+            dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)  # before --dtype
+            tensor.CopyFrom(numpy_helper.from_array(value.astype(dtype), tensor.name))
     made = {name: node for node in model.graph.node for name in node.output}
     for name, value in left.items():
         if name in made and list(made[name].output) == [name]:

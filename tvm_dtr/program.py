@@ -73,7 +73,7 @@ class Program:
 
         source = self._source()
         model = with_weights(source.graph, self.initial_state)
-        return build_evaluation(model, target=self.target, shapes=source.shapes)
+        return build_evaluation(model, target=self.target, shapes=source.shapes, dtype=source.dtype)
 
     def to_onnx(self, parameters: Mapping[str, np.ndarray] | None = None) -> onnx.ModelProto:
         """The model that the program was built from with these weights and running statistics

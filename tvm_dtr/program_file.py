@@ -211,14 +211,16 @@ def _graph(data: dict[str, Any], built_with_threads: int) -> OpGraph:
 
 def _source_entry(program: Program) -> dict[str, Any] | None:
     source = program.source
-    return None if source is None else {"loss": source.loss, "shapes": source.shapes}
+    if source is None:
+        return None
+    return {"loss": source.loss, "shapes": source.shapes, "dtype": source.dtype}
 
 
 def _source(entry: dict[str, Any] | None, members: dict[str, bytes]) -> ModelSource | None:
     if entry is None:
         return None
     shapes = {name: tuple(shape) for name, shape in entry["shapes"].items()}
-    return ModelSource(members[MODEL], entry["loss"], shapes)
+    return ModelSource(members[MODEL], entry["loss"], shapes, entry.get("dtype"))
 
 
 def _spec(entry: dict[str, Any]) -> TensorSpec:
