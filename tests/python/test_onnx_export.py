@@ -56,9 +56,11 @@ def test_onnx_runtime_gives_the_outputs_of_evaluation(trained):
     np.testing.assert_allclose(ours.step(x=x)["y"], theirs["y"], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["torch_resnet", "torch_unet", "torch_transformer"])
+@pytest.mark.parametrize(
+    "name", ["resnet.dynamo", "vit.torchscript"]
+)
 def test_models_that_pytorch_exported(name):
-    step = tvm_dtr.make_training_step(DATA / f"{name}.onnx", loss="cross_entropy")
+    step = tvm_dtr.make_training_step(DATA / "exports" / f"{name}.onnx", loss="cross_entropy")
     values = {
         k: v + np.float32(0.01) for k, v in step.initial_state.items() if v.dtype == "float32"
     }
