@@ -240,6 +240,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         copies = {n: self._call("copy_in", tvm.nd.array(a), n) for n, a in arrays.items()}
         self._state.update(copies)
 
+    @property
+    def program(self) -> Any:
+        """The Program. Raises UsageError for a VM on a bare executable."""
+        return self._training_program()
+
     def _training_program(self) -> Any:
         if self._program is None:
             raise UsageError(
