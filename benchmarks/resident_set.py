@@ -29,10 +29,13 @@ def main() -> None:
     if arguments.child:
         print(json.dumps(run_child(*arguments.child)))
         return
+    from tvm_dtr import models
+
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for model, budgets in _cases(arguments.cases).items():
-            path = build(model, arguments.batch, Path(folder))
+            path = Path(folder) / f"{model}.tdtr"
+            build(models.make(model, batch=arguments.batch), path)
             for row in measure(path, budgets, arguments.steps, arguments.arena):
                 rows.append({"model": model, "batch": arguments.batch, **row})
                 print(line(rows[-1]), flush=True)
@@ -49,17 +52,12 @@ def _cases(text: str) -> dict[str, list[str]]:
     return cases
 
 
-def build(model: str, batch: int, folder: Path) -> Path:
-    """Compiles a model of the package into a program file."""
+def build(model: Any, path: Path) -> None:
+    """Compiles an ONNX model into a program file."""
     import tvm_dtr
-    from tvm_dtr import models
 
-    program = tvm_dtr.build(
-        models.make(model, batch=batch), loss="cross_entropy", optimizer=tvm_dtr.SGD(0.01)
-    )
-    path = folder / f"{model}.tdtr"
+    program = tvm_dtr.build(model, loss="cross_entropy", optimizer=tvm_dtr.SGD(0.01))
     program.save(path)
-    return path
 
 
 def measure(
