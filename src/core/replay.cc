@@ -214,7 +214,7 @@ ReplayResult Replay(const Program& program, const ReplayOptions& options) {
   }
   Runtime runtime(arena.get(), &executor, runtime_options);
   Recorder recorder(options, &result);
-  if (options.record_memory || options.record_events) runtime.set_observer(&recorder);
+  if (options.record_memory || options.record_events) runtime.AddObserver(&recorder);
   uint32_t current_op = kNone;
   try {
     if (!fits) throw BudgetError("", kNone, kNone, options.budget, 0, 0, options.reserve, {});

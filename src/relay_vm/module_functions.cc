@@ -21,7 +21,7 @@ DtrVirtualMachine::~DtrVirtualMachine() {
     Engine::Use use(engine_.get());
     Clear();
     constants_.clear();
-    engine_->runtime().set_observer(nullptr);
+    StopObserving();
   } catch (const std::exception&) {
     // Nobody is left to be told.
   }
@@ -79,10 +79,9 @@ void DtrVirtualMachine::Configure(uint64_t budget_bytes, const RuntimeOptions& o
     ICHECK(!invocation_.running) << "a kernel may not configure the virtual machine that runs it";
     Clear();
     constants_.clear();
-    engine_->runtime().set_observer(nullptr);
+    StopObserving();
     kernels = engine_->executor().kernels();
   }
-  trace_.reset();
   engine_ = std::make_shared<Engine>(budget_bytes, options);
   engine_->executor().kernels() = std::move(kernels);
 }
@@ -188,10 +187,40 @@ std::string DtrVirtualMachine::StatsJson() const {
 ObjectRef DtrVirtualMachine::TraceMemory(bool on) {
   Engine::Use use(engine_.get());
   ObjectRef samples;
-  if (trace_) samples = trace_->Samples();
+  if (trace_) {
+    samples = trace_->Samples();
+    engine_->runtime().RemoveObserver(trace_.get());
+  }
   trace_ = on ? std::make_unique<MemoryTrace>(&engine_->arena()) : nullptr;
-  engine_->runtime().set_observer(trace_.get());
+  if (trace_) engine_->runtime().AddObserver(trace_.get());
   return samples;
+}
+
+void DtrVirtualMachine::TraceEvents(const std::string& path, const std::string& header) {
+  Engine::Use use(engine_.get());
+  ICHECK(!invocation_.running) << "a kernel may not trace the virtual machine that runs it";
+  StopTracingEvents();
+  try {
+    events_ = std::make_unique<EventTrace>(path, header, &engine_->runtime());
+  } catch (const std::runtime_error& error) {
+    ThrowError("UsageError", error.what());
+  }
+  engine_->runtime().AddObserver(events_.get());
+}
+
+std::string DtrVirtualMachine::StopTracingEvents() {
+  Engine::Use use(engine_.get());
+  if (!events_) return "";
+  engine_->runtime().RemoveObserver(events_.get());
+  std::string failure = events_->Flush();
+  events_.reset();
+  return failure;
+}
+
+void DtrVirtualMachine::StopObserving() {
+  if (trace_) engine_->runtime().RemoveObserver(trace_.get());
+  trace_.reset();
+  StopTracingEvents();
 }
 
 void DtrVirtualMachine::Attempt(TVMArgs args, TVMRetValue* rv) {
@@ -240,6 +269,26 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
       {"clear", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) { vm->Clear(); }},
       {"trace_memory", [](DtrVirtualMachine* vm, TVMArgs args,
                           TVMRetValue* rv) { *rv = vm->TraceMemory(args[0].operator bool()); }},
+      {"trace_events", [](DtrVirtualMachine* vm, TVMArgs args,
+                          TVMRetValue*) { vm->TraceEvents(args[0], args[1]); }},
+      {"stop_tracing_events",
+       [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->StopTracingEvents(); }},
+      {"trace_step",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) {
+         Engine::Use use(vm->engine_.get());
+         if (vm->events_) vm->events_->Step(static_cast<uint32_t>(args[0].operator int64_t()));
+       }},
+      {"trace_step_end",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) {
+         Engine::Use use(vm->engine_.get());
+         if (!vm->events_) return;
+         vm->events_->StepEnd(static_cast<uint32_t>(args[0].operator int64_t()), args[1]);
+       }},
+      {"trace_note",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) {
+         Engine::Use use(vm->engine_.get());
+         if (vm->events_) vm->events_->Note(args[0]);
+       }},
       {"kernel_names",
        [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) {
          std::string names;

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/event_trace.h"
 #include "relay_vm/engine.h"
 #include "relay_vm/trace.h"
 #include "relay_vm/workspace.h"
@@ -58,6 +59,10 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   void Clear();
   std::string StatsJson() const;
   ObjectRef TraceMemory(bool on);
+  // Writes what happens from now on to a file that begins with `header`.
+  void TraceEvents(const std::string& path, const std::string& header);
+  // Empty, or why the file has ended early.
+  std::string StopTracingEvents();
   // Calls module function args[0] with the rest; what the caller is told comes as a string.
   void Attempt(TVMArgs args, TVMRetValue* rv);
 
@@ -91,11 +96,14 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   // module_functions.cc
   void BeforeStockFunction(const std::string& name, TVMArgs args);
   void CheckWorkspaceCounts(uint64_t budget_bytes) const;
+  void StopObserving();
 
   // invocation.cc
   ObjectRef Continue();
   void GatherInputs();
   ObjectRef Finish();
+  void TraceResults();
+  StorageId StorageOf(const ObjectRef& value) const;
   void NameFields(const ObjectRef& results);
   void CopyToGivenOutputs(const std::string& name);
   void DropInvocation();
@@ -157,6 +165,7 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   WorkspaceHooks hooks_;
   bool workspace_tracked_ = false;
   std::unique_ptr<MemoryTrace> trace_;
+  std::unique_ptr<EventTrace> events_;
 
   std::vector<ObjectRef> registers_;
   std::vector<CallFrame> calls_;

@@ -49,7 +49,7 @@ class Lab : public dtr::Observer {
                const std::string& dealloc = "eager")
       : arena(units == dtr::kUnlimited ? units : units * kUnit),
         runtime(&arena, &executor, Options(policy, thrash_limit, dealloc)) {
-    runtime.set_observer(this);
+    runtime.AddObserver(this);
   }
 
   dtr::TensorId Constant(uint64_t value) {
