@@ -187,12 +187,8 @@ std::string DtrVirtualMachine::StatsJson() const {
 ObjectRef DtrVirtualMachine::TraceMemory(bool on) {
   Engine::Use use(engine_.get());
   ObjectRef samples;
-  if (trace_) {
-    samples = trace_->Samples();
-    engine_->runtime().RemoveObserver(trace_.get());
-  }
-  trace_ = on ? std::make_unique<MemoryTrace>(&engine_->arena()) : nullptr;
-  if (trace_) engine_->runtime().AddObserver(trace_.get());
+  if (trace_) samples = trace_->Samples();
+  Observe(&trace_, on ? std::make_unique<MemoryTrace>(&engine_->arena()) : nullptr);
   return samples;
 }
 
@@ -218,9 +214,18 @@ std::string DtrVirtualMachine::StopTracingEvents() {
 }
 
 void DtrVirtualMachine::StopObserving() {
-  if (trace_) engine_->runtime().RemoveObserver(trace_.get());
-  trace_.reset();
+  Observe<MemoryTrace>(&trace_, nullptr);
+  Observe<KernelProfile>(&profile_, nullptr);
   StopTracingEvents();
+}
+
+ObjectRef DtrVirtualMachine::ProfileKernels(bool on) {
+  Engine::Use use(engine_.get());
+  ObjectRef rows;
+  if (profile_) rows = profile_->Rows();
+  const size_t kernels = engine_->executor().kernels().size();
+  Observe(&profile_, on ? std::make_unique<KernelProfile>(kernels) : nullptr);
+  return rows;
 }
 
 void DtrVirtualMachine::Attempt(TVMArgs args, TVMRetValue* rv) {
@@ -288,6 +293,10 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) {
          Engine::Use use(vm->engine_.get());
          if (vm->events_) vm->events_->Note(args[0]);
+       }},
+      {"profile_kernels",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) {
+         *rv = vm->ProfileKernels(args[0].operator bool());
        }},
       {"kernel_names",
        [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) {

@@ -18,6 +18,7 @@
 
 #include "core/event_trace.h"
 #include "relay_vm/engine.h"
+#include "relay_vm/kernel_profile.h"
 #include "relay_vm/trace.h"
 #include "relay_vm/workspace.h"
 
@@ -63,6 +64,8 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   void TraceEvents(const std::string& path, const std::string& header);
   // Empty, or why the file has ended early.
   std::string StopTracingEvents();
+  // Starts or stops counting per kernel and returns what was counted so far.
+  ObjectRef ProfileKernels(bool on);
   // Calls module function args[0] with the rest; what the caller is told comes as a string.
   void Attempt(TVMArgs args, TVMRetValue* rv);
 
@@ -97,6 +100,13 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   void BeforeStockFunction(const std::string& name, TVMArgs args);
   void CheckWorkspaceCounts(uint64_t budget_bytes) const;
   void StopObserving();
+  // Puts an observer of the runtime, or none, in the place of another.
+  template <typename T>
+  void Observe(std::unique_ptr<T>* place, std::unique_ptr<T> observer) {
+    if (*place) engine_->runtime().RemoveObserver(place->get());
+    *place = std::move(observer);
+    if (*place) engine_->runtime().AddObserver(place->get());
+  }
 
   // invocation.cc
   ObjectRef Continue();
@@ -166,6 +176,7 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   bool workspace_tracked_ = false;
   std::unique_ptr<MemoryTrace> trace_;
   std::unique_ptr<EventTrace> events_;
+  std::unique_ptr<KernelProfile> profile_;
 
   std::vector<ObjectRef> registers_;
   std::vector<CallFrame> calls_;

@@ -129,7 +129,11 @@ class Step:
         return {name: getattr(self, name) for name in names}
 
 
-_FAILURES = {1: "the budget was too small", 2: "recomputation passed its limit", 3: "a kernel failed"}
+_FAILURES = {
+    1: "the budget was too small",
+    2: "recomputation passed its limit",
+    3: "a kernel failed",
+}
 
 
 class Analysis:
