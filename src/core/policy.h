@@ -11,6 +11,7 @@
 
 namespace dtr {
 
+class Arena;  // core/arena.h
 class Graph;  // core/graph.h: storages and their neighbours
 
 class Policy {
@@ -26,6 +27,12 @@ class Policy {
   virtual double ScoreOf(const Graph& graph, StorageId storage, double clock) {
     return std::numeric_limits<double>::quiet_NaN();
   }
+
+  // What the victims selected from now on make room for: a block of `bytes`, or a new capacity
+  // (0). For policies that look at where blocks lie.
+  virtual void OnRequest(const Arena& arena, uint64_t bytes) {}
+  // Whether it does: it then needs an arena with Arena::runs().
+  virtual bool needs_addresses() const { return false; }
 
   // Called after the storage's state in `graph` has changed.
   virtual void OnCreate(const Graph& graph, StorageId storage) {}
