@@ -97,7 +97,7 @@ core-test: $(VENV)/.tools
 SOAK_PROGRAMS ?= 1000
 SOAK_CASES ?= 100
 soak: install
-	cd $(VENV) && bin/python $(CURDIR)/tests/soak/soak.py --programs $(SOAK_PROGRAMS) \
+	cd $(VENV) && bin/python $(CURDIR)/tests/python/soak.py --programs $(SOAK_PROGRAMS) \
 	  --cases $(SOAK_CASES) --state $(CURDIR)/soak.json
 
 clean:

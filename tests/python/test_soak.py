@@ -1,14 +1,9 @@
 """A small share of the soak, and the same programs from a search that shrinks what fails."""
 
-import sys
 import tempfile
-from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "soak"))
-
 from random_control_flow import Generator
 from soak import Subject, Totals, soak_program
 

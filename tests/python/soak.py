@@ -1,7 +1,7 @@
 """Random programs under random budgets, against TVM's own VM: bit for bit, within the budget, all
 invariants checked.
 
-    python tests/soak/soak.py --programs 1000 --cases 100 --state soak.json
+    python tests/python/soak.py --programs 1000 --cases 100 --state soak.json
 
 Goes on where the state file ends. Exit status 1 and the seeds if anything differed.
 """
@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "python")]
-
 import numpy as np
 import tvm
 from random_control_flow import RandomModule, from_seed
@@ -29,9 +27,6 @@ from tvm_dtr import _core
 from tvm_dtr.errors import BudgetError
 from tvm_dtr.plugin import load_plugin
 from tvm_dtr.vm import VirtualMachine
-
-#: Needs addresses, not scores: has tests of its own.
-_OTHER_POLICIES = {"window"}
 
 
 @dataclass
@@ -100,7 +95,7 @@ class Subject:
 def soak_program(seed: int, cases: int, totals: Totals) -> None:
     """Runs one random program under ``cases`` random budgets and policies."""
     random_module = from_seed(seed)
-    policies = sorted(set(_core.policies()) - _OTHER_POLICIES)
+    policies = sorted(set(_core.policies()) - {"window"})
     rng = np.random.default_rng((seed, 1))
     with tempfile.TemporaryDirectory() as folder:
         subject = Subject(random_module, folder)
