@@ -306,11 +306,6 @@ class VirtualMachine(tvm_vm.VirtualMachine):
 
     # -- Tracing -----------------------------------------------------------------------------------
 
-    @property
-    def program(self) -> Any:
-        """The ``tvm_dtr.Program`` that it trains; None for a bare executable."""
-        return self._program
-
     def start_trace(self, path: str | os.PathLike[str], name: str = "program") -> None:
         """Writes every call, allocation, eviction and decision from now on to the file ``path``.
 

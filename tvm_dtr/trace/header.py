@@ -24,7 +24,7 @@ def make_header(machine: Any, name: str) -> dict[str, Any]:
         "kernels": machine.module["kernel_names"]().split(),
         "budget_bytes": machine.stats["budget_bytes"],
     }
-    program = machine.program
+    program = machine._program
     return header if program is None else header | _of_program(program)
 
 
