@@ -18,7 +18,7 @@ SOURCES := pyproject.toml CMakeLists.txt README.md \
 CPP := $(shell find src tests/core -name '*.h' -o -name '*.cc' 2>/dev/null)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help prerequisites install demo test lint format core-test cuda-check clean
+.PHONY: help prerequisites install demo test lint format core-test cuda-check soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo "make test       the Python tests, in $(VENV)"
 	@echo "make core-test  the C++ tests with address and undefined-behaviour sanitizers"
 	@echo "make cuda-check the CUDA sources against the toolkit's header, if there is one"
+	@echo "make soak       random programs under random budgets for an hour, resumable"
 	@echo "make lint       formatting, lint and types"
 	@echo "make format     format Python and C++"
 	@echo "make clean      remove what was built"
@@ -108,6 +109,13 @@ cuda-check:
 	for source in $(CUDA_SOURCES); do \
 	  "$(CUDA_HOME)/bin/nvcc" -std=c++17 -x cu -Isrc -c -o /dev/null $$source; done; \
 	echo "compiled against $(CUDA_HOME)/include/cuda.h, and by nvcc"
+
+# 100,000 cases take about an hour; what is done stays in soak.json, and the next call goes on there.
+SOAK_PROGRAMS ?= 1000
+SOAK_CASES ?= 100
+soak: install
+	cd $(VENV) && bin/python $(CURDIR)/tests/python/soak.py --programs $(SOAK_PROGRAMS) \
+	  --cases $(SOAK_CASES) --state $(CURDIR)/soak.json
 
 clean:
 	rm -rf "$(VENV)" build demo
