@@ -80,13 +80,14 @@ nb::dict PlanningGraphDict(const dtr::Program& program, bool exact_bytes) {
 }
 
 nb::dict RunAnneal(const dtr::Program& program, uint64_t budget, double time_limit, uint64_t seed,
-                   bool exact_bytes, const std::vector<Ids>& starts,
+                   bool exact_bytes, const std::vector<Ids>& starts, bool free_order,
                    const std::optional<Progress>& progress) {
   dtr::AnnealOptions options;
   options.budget = budget;
   options.time_limit = time_limit;
   options.seed = seed;
   options.starts = starts;
+  options.free_order = free_order;
   if (progress) {
     options.progress = [&](const dtr::AnnealProgress& p) {
       nb::gil_scoped_acquire acquire;
@@ -122,5 +123,6 @@ void AddPlanning(nb::class_<dtr::Program>* program) {
            "Peak, cost and validity of a schedule.")
       .def("planning_graph", &PlanningGraphDict, "exact_bytes"_a = false)
       .def("anneal", &RunAnneal, "budget"_a, "time_limit"_a = 10.0, "seed"_a = 0,
-           "exact_bytes"_a = false, "starts"_a = std::vector<Ids>(), "progress"_a = nb::none());
+           "exact_bytes"_a = false, "starts"_a = std::vector<Ids>(), "free_order"_a = false,
+           "progress"_a = nb::none());
 }

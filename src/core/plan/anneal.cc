@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 
+#include "core/plan/order_search.h"
 #include "core/plan/repair.h"
 
 namespace dtr {
@@ -159,6 +160,7 @@ class Annealer {
     RepairTaste taste;
     taste.reach = kReaches[Below(5)];
     taste.noise = Uniform() < 0.3 ? 0 : 0.8 * Uniform();
+    repair_->Forbid(Uniform() < 0.7 ? removed_ : std::vector<Key>());
     bool fits = repair_->Run(options_.budget, limit, taste, &added_);
     if (!fits || timeline_->extra_cost() > limit) return Undo();
     ++accepted_;
@@ -270,7 +272,42 @@ class Annealer {
 }  // namespace
 
 AnnealResult Anneal(const PlanningGraph& graph, const AnnealOptions& options) {
-  return Annealer(graph, options).Run();
+  if (!options.free_order) return Annealer(graph, options).Run();
+  // The given order first; another one where recomputation in the given one costs something.
+  AnnealOptions part = options;
+  part.time_limit = 0.4 * options.time_limit;
+  AnnealResult given = Annealer(graph, part).Run();
+  const double own_cost = graph.TotalCost();
+  if (given.feasible && given.cost <= own_cost * (1 + 1e-9)) return given;
+  bool stopped = false;
+  auto stop = [&] {
+    AnnealProgress now{given.seconds, given.feasible, given.cost};
+    return stopped = options.progress && !options.progress(now);
+  };
+  const double search = 0.2 * options.time_limit;
+  std::vector<uint32_t> order = SearchOrder(graph, options.budget, search, options.seed, stop);
+  if (stopped) return given;
+  PlanningGraph reordered = Reordered(graph, order);
+  part.time_limit = options.time_limit - given.seconds - search;
+  part.starts.clear();
+  if (options.progress) {
+    part.progress = [&](const AnnealProgress& p) {
+      bool better = p.feasible && (!given.feasible || p.cost < given.cost);
+      return options.progress({given.seconds + search + p.seconds, given.feasible || p.feasible,
+                               better ? p.cost : given.cost});
+    };
+  }
+  AnnealResult other = Annealer(reordered, part).Run();
+  const double seconds = given.seconds + search + other.seconds;
+  const bool better =
+      other.feasible == given.feasible
+          ? (given.feasible ? other.cost < given.cost : other.peak_bytes < given.peak_bytes)
+          : other.feasible;
+  AnnealResult result = better ? other : given;
+  result.seconds = seconds;
+  result.moves = given.moves + other.moves;
+  result.accepted = given.accepted + other.accepted;
+  return result;
 }
 
 }  // namespace dtr

@@ -23,6 +23,8 @@ struct AnnealOptions {
   uint64_t budget = 0;
   double time_limit = 10;  // seconds
   uint64_t seed = 0;
+  // Whether first computations may come in another order than the program's.
+  bool free_order = false;
   // Sequences of the program's op ids to start from; those in another order of first computations
   // are left out.
   std::vector<std::vector<uint32_t>> starts;

@@ -30,7 +30,9 @@ class Repair {
   bool Run(uint64_t budget, double cost_limit, const RepairTaste& taste,
            std::vector<Timeline::Key>* added);
 
-  std::mt19937_64& random() { return random_; }
+  // Events that Run does not add, until the next call.
+  void Forbid(const std::vector<Timeline::Key>& events) { forbidden_ = events; }
+
   double Uniform() { return std::uniform_real_distribution<double>(0, 1)(random_); }
 
  private:
@@ -41,17 +43,23 @@ class Repair {
     double score = 0;
   };
 
-  Choice Best(Key peak, const RepairTaste& taste);
-  // The event that would free the storage at the peak, and what that is worth; kNone if none.
-  Choice Weigh(uint32_t storage, Key peak, const RepairTaste& taste);
+  Choice Best(Key peak, double most_cost, const RepairTaste& taste);
+  // The event that would free the storage at the peak, and what that is worth; kNone if there is
+  // none, or none better than `best` within `most_cost`.
+  Choice Weigh(uint32_t storage, Key peak, double most_cost, const RepairTaste& taste,
+               const Choice& best);
   // Positions that must run in the stage to bring `position` back; false if that cannot be or
-  // takes too many. Lowers *gain by what is held at the peak instead, raises *cost.
-  bool Gather(uint32_t position, uint32_t stage, Key peak, double* gain, double* cost);
+  // takes too many. Lowers *gain by what is held at the peak instead, raises *cost; gives up
+  // where cost > most_cost or cost > most_ratio * gain.
+  bool Gather(uint32_t position, uint32_t stage, Key peak, double most_cost, double most_ratio,
+              double* gain, double* cost);
 
   Timeline* timeline_;
   const PlanningGraph& graph_;
   std::mt19937_64 random_;
-  std::vector<uint32_t> chain_;   // of the last Gather
+  std::vector<uint32_t> chain_;  // of the last Gather
+  std::vector<uint32_t> best_chain_;
+  std::vector<Key> forbidden_;
   std::vector<uint32_t> marked_;  // by position: stamp of the Gather that has it
   uint32_t stamp_ = 0;
   double least_cost_;
