@@ -22,6 +22,13 @@ class Timer {
   std::chrono::steady_clock::time_point start_;
 };
 
+// Nobody waits for a kernel for longer than eleven days; sums of such costs stay finite, and a cost
+// that is no number counts as nothing. Negative ones stay: they ask for the measured time.
+double SaneCost(double cost) {
+  constexpr double kLongest = 1e15;
+  return cost != cost ? 0.0 : std::min(cost, kLongest);
+}
+
 }  // namespace
 
 void Runtime::Call(KernelId kernel, Span<TensorId> inputs, Span<TensorId> outputs, double cost,
@@ -37,7 +44,7 @@ void Runtime::Call(KernelId kernel, Span<TensorId> inputs, Span<TensorId> output
   }
   OpId id = graph_.ops_.Add();
   RecordOp(id, kernel, inputs, outputs);
-  graph_.ops_[id].cost = cost;
+  graph_.ops_[id].cost = SaneCost(cost);
   graph_.ops_[id].workspace_bytes = workspace_bytes;
   try {
     Execute(id, /*first_run=*/true, kNone);
@@ -309,6 +316,7 @@ Block Runtime::AllocateOrEvict(uint64_t bytes, OpId op) {
   Block block = arena_->Allocate(bytes);
   if (!block) {
     Timer timer(options_.measure_time);
+    policy_->OnRequest(*arena_, bytes);
     do {
       StorageId victim = SelectVictim();
       if (victim == kNone && RelaxPending()) continue;
@@ -371,9 +379,11 @@ uint64_t Runtime::StillNeeded(uint64_t bytes, OpId id) const {
 void Runtime::ThrowBudgetError(uint64_t bytes, OpId op, uint64_t still_needed) {
   uint64_t needed = arena_->active() + still_needed;
   uint64_t budget = arena_->capacity();
-  throw BudgetError("the memory budget is too small: nothing is left to evict", op,
+  BudgetError error("the memory budget is too small: nothing is left to evict", op,
                     op == kNone ? kNone : graph_.ops_[op].kernel, budget, bytes,
                     needed > budget ? needed - budget : 0, needed, Holders());
+  if (needed <= budget) error.largest_free_bytes = arena_->largest_free();
+  throw error;
 }
 
 }  // namespace dtr

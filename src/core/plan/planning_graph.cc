@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "core/page_arena.h"
+#include "core/arena/page_arena.h"
 
 namespace dtr {
 namespace {

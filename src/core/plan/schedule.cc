@@ -4,8 +4,8 @@
 #include <memory>
 #include <stdexcept>
 
-#include "core/counting_arena.h"
-#include "core/page_arena.h"
+#include "core/arena/counting_arena.h"
+#include "core/arena/page_arena.h"
 
 namespace dtr {
 namespace {
