@@ -57,7 +57,7 @@ def plan(
         if not run["feasible"]:
             break
         margin += schedule.peak_bytes - budget
-    return refuse(graph, "anneal", budget, _smallest(graph, budget, lowest, time_limit, seed))
+    refuse(graph, "anneal", budget, _smallest(graph, budget, lowest, time_limit, seed))
 
 
 def _watch(

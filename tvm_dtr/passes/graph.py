@@ -130,6 +130,4 @@ def graph_of_program(program: Program, name: str = "program") -> PlanGraph:
     from .differentiation import backward_ops
 
     names = [op.source for op in program.graph.ops]
-    return PlanGraph(
-        name, program.replay, backward=backward_ops(program.graph), op_names=names
-    )
+    return PlanGraph(name, program.replay, backward=backward_ops(program.graph), op_names=names)

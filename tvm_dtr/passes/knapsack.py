@@ -50,9 +50,7 @@ def plan(
     return best_within(graph, "knapsack", found, budget)
 
 
-def _knapsack(
-    weights: list[int], values: list[float], most: int
-) -> Callable[[int], list[int]]:
+def _knapsack(weights: list[int], values: list[float], most: int) -> Callable[[int], list[int]]:
     """A function from a capacity to the indices of the items that are worth most within it."""
     best = np.zeros(most + 1)
     taken = np.zeros((len(weights), most + 1), dtype=bool)

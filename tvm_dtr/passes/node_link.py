@@ -37,7 +37,7 @@ def graph_of_node_link(data: dict[str, Any], name: str) -> PlanGraph:
     if len(index_of) != len(ids):
         raise UsageError(f"graph '{name}': two nodes have the same id")
     reads: list[list[int]] = [[] for _ in nodes]
-    for link in data.get("links", data.get("edges")):
+    for link in data["links" if "links" in data else "edges"]:
         source, target = _ends(link)
         if source not in index_of or target not in index_of:
             raise UsageError(f"graph '{name}': the edge {source} -> {target} names no node")

@@ -44,7 +44,7 @@ def plan(
             found.append(of_sequence(graph, "dtr", ops, budget))
     if not found:
         peak = graph.unbudgeted_peak_bytes
-        return refuse(graph, "dtr", budget, _smallest(graph, policies, budget, peak))
+        refuse(graph, "dtr", budget, _smallest(graph, policies, budget, peak))
     return best_within(graph, "dtr", found, budget)
 
 

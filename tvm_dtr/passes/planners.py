@@ -109,7 +109,9 @@ def plan_row(
         "planning_seconds": time.perf_counter() - started,
         "recomputed_ops": schedule and schedule.recomputed_ops,
         "lower_bound": schedule and schedule.lower_bound,
-        "needed_budget_bytes": error.needed_budget_bytes if isinstance(error, BudgetError) else None,
+        "needed_budget_bytes": error.needed_budget_bytes
+        if isinstance(error, BudgetError)
+        else None,
         "error": None if error is None else str(error),
     }
     return row, schedule

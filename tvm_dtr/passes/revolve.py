@@ -38,8 +38,7 @@ def uniform_steps(steps: int, states: int) -> int:
         if room == 1:
             return length * (length + 1) // 2
         return min(
-            split + cost(length - split, room - 1) + cost(split, room)
-            for split in range(1, length)
+            split + cost(length - split, room - 1) + cost(split, room) for split in range(1, length)
         )
 
     return cost(steps, states)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from ..budget import format_bytes
 from ..errors import BudgetError, DTRError, UsageError
@@ -138,7 +138,7 @@ def best_within(graph: PlanGraph, method: str, found: list[Schedule], budget: in
     refuse(graph, method, budget, min(schedule.peak_bytes for schedule in found))
 
 
-def refuse(graph: PlanGraph, method: str, budget: int, smallest: int) -> Any:
+def refuse(graph: PlanGraph, method: str, budget: int, smallest: int) -> NoReturn:
     """Raises InfeasibleError."""
     raise InfeasibleError(
         f"{method} found no plan for {graph.name} within {format_bytes(budget)} ({budget} bytes): "
