@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "relay_vm/lifetimes.h"
 #include "relay_vm/report.h"
 #include "relay_vm/vm.h"
 
@@ -28,6 +29,7 @@ DtrVirtualMachine::~DtrVirtualMachine() {
 }
 
 void DtrVirtualMachine::LoadExecutable(const ObjectPtr<Executable>& executable) {
+  RepairLifetimes(executable.get());
   VirtualMachine::LoadExecutable(executable);
   Configure(kUnlimited, "paged", RuntimeOptions());
   std::vector<std::string> names(packed_funcs_.size());
