@@ -56,9 +56,7 @@ def test_onnx_runtime_gives_the_outputs_of_evaluation(trained):
     np.testing.assert_allclose(ours.step(x=x)["y"], theirs["y"], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "name", ["resnet.dynamo", "vit.torchscript"]
-)
+@pytest.mark.parametrize("name", ["resnet.dynamo", "vit.torchscript"])
 def test_models_that_pytorch_exported(name):
     step = tvm_dtr.make_training_step(DATA / "exports" / f"{name}.onnx", loss="cross_entropy")
     values = {
