@@ -25,11 +25,11 @@ BATCH, EPOCHS, TRAINING_IMAGES = 64, 15, 1400
 
 
 def network() -> onnx.ModelProto:
-    """Two convolutions of 16 and two of 32 channels on 8x8 pixels."""
+    """Three convolutions of 16 and three of 32 channels on 8x8 pixels."""
     stack = LayerStack(seed=0)
     x, channels = "x", 1
-    for index, width in enumerate((16, 16, 32, 32)):
-        x = stack.conv(x, f"conv{index}", channels, width, stride=2 if index == 2 else 1)
+    for index, width in enumerate((16, 16, 16, 32, 32, 32)):
+        x = stack.conv(x, f"conv{index}", channels, width, stride=2 if index == 3 else 1)
         x = stack.relu(stack.batch_norm(x, f"bn{index}", width), f"relu{index}")
         channels = width
     x = stack.flatten(stack.global_average_pool(x, "pool"), "flat")
