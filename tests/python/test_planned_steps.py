@@ -64,14 +64,14 @@ def test_peak_to_the_byte_and_results_bit_by_bit(program, inputs, stock_steps, m
 
 
 def test_policy_plan(program, inputs, stock_steps):
-    vm = tvm_dtr.VirtualMachine(program, memory_budget="60%", policy="plan:knapsack")
+    vm = tvm_dtr.VirtualMachine(program, memory_budget="60%", policy="plan:dtr")
     outputs = [vm.step(**inputs)]
     assert vm.stats["planner"] is None
     assert vm.wait_for_plan()
     schedule = vm.planned_steps.schedule
     for _ in range(3):
         outputs.append(vm.step(**inputs))
-        assert (vm.stats["planner"], vm.stats["evictions"]) == ("knapsack", 0)
+        assert (vm.stats["planner"], vm.stats["evictions"]) == ("dtr", 0)
         assert vm.stats["rematerializations"] == schedule.recomputed_ops > 0
         assert vm.stats["peak_bytes"] <= vm.stats["budget_bytes"]
     assert all(map(equal, outputs, stock_steps[0]))
@@ -79,7 +79,7 @@ def test_policy_plan(program, inputs, stock_steps):
 
 
 def test_a_step_that_deviates_goes_back_to_dtr(program, inputs, stock_steps):
-    vm = tvm_dtr.VirtualMachine(program, memory_budget="80%", policy="plan:knapsack")
+    vm = tvm_dtr.VirtualMachine(program, memory_budget="80%", policy="plan:dtr")
     vm.step(**inputs)
     assert vm.wait_for_plan()
     vm.set_budget("60%")  # less than the schedule needs
