@@ -18,6 +18,7 @@ from tvm_dtr.cli import (
     build,
     inspect,
     models,
+    plan,
     report_page,
     run,
     simulate,
@@ -143,6 +144,6 @@ def make_parser() -> argparse.ArgumentParser:
         "--debug", action="store_true", help="show the traceback of an error as well"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (build, inspect, run, train, trace, report_page, simulate, models):
+    for module in (build, inspect, run, train, trace, report_page, simulate, plan, models):
         module.add_command(commands, everywhere)
     return parser
