@@ -232,6 +232,7 @@ void Runtime::RunKernel(const Frame& frame) {
   Timer timer(options_.measure_time);
   executor_->Run(call);
   double seconds = timer.Seconds();
+  if (options_.measure_time) executor_->Measured(call, seconds);
   if (frame.first_run && op.cost < 0) op.cost = std::max(1.0, seconds * 1e9);
   Account(frame, op, seconds);
 }

@@ -57,6 +57,9 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   // Forgets inputs, outputs and a stopped invocation.
   void Clear();
   std::string StatsJson() const;
+  // float64 of shape (kernels, 2), as "kernel_names" has them: seconds and number of the runs since
+  // "reset_stats".
+  tvm::runtime::NDArray KernelTimes() const;
   ObjectRef TraceMemory(bool on);
   // Calls module function args[0] with the rest; what the caller is told comes as a string.
   void Attempt(TVMArgs args, TVMRetValue* rv);

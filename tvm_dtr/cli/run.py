@@ -66,7 +66,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace",
         metavar="FILE",
-        help="write the step's ops, sizes and costs to FILE (.json), for tvm-dtr simulate",
+        help="write the step's ops, sizes and measured costs to FILE (.json), for tvm-dtr simulate",
     )
     args.add_build_options(parser)
     parser.set_defaults(command=run_program)
@@ -75,7 +75,6 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
 def run_program(arguments: argparse.Namespace) -> int:
     _check(arguments)
     program = _open(arguments)
-    _write_trace(arguments.trace, program)
     settings = measure.Settings(
         model=Path(arguments.program).stem,
         steps=arguments.steps,
@@ -94,9 +93,11 @@ def run_program(arguments: argparse.Namespace) -> int:
     except (BudgetError, ThrashError) as error:
         rows = [run.row for run in runs]
         write_rows(arguments.json, [*rows, measure.failed_row(settings, budget, error)])
+        _write_trace(arguments.trace, program, runs)
         raise
     measure.fill_slowdown(runs)
     write_rows(arguments.json, [run.row for run in runs])
+    _write_trace(arguments.trace, program, runs)
     for path in arguments.plot:
         _draw(path, runs, settings.model)
     _print_runs(runs)
@@ -136,13 +137,17 @@ def _open(arguments: argparse.Namespace) -> Any:
     return tvm_dtr.load(arguments.program)
 
 
-def _write_trace(name: str | None, program: Any) -> None:
+def _write_trace(name: str | None, program: Any, runs: list[measure.Run]) -> None:
+    """The step with the costs that it had without a budget, if it ran so, else within it."""
     if name is None:
         return
+    from tvm_dtr.measured_costs import with_costs
     from tvm_dtr.replay import step_boundary
 
     inputs, next_state = step_boundary(program)
-    data = {**program.graph.to_dict(), "inputs": inputs, "next_state": next_state}
+    graph = with_costs(program.graph, runs[0].costs) if runs else program.graph
+    data = {**graph.to_dict(), "inputs": inputs, "next_state": next_state}
+    data["overhead_ns"] = runs[0].overhead_ns if runs else 0.0
     with replacing(name) as draft:
         draft.write_text(json.dumps(data, separators=(",", ":")) + "\n", encoding="utf-8")
 
