@@ -45,9 +45,17 @@ def with_costs(graph: OpGraph, costs: Costs) -> OpGraph:
 class AutoPolicy:
     """Chooses the policy anew after each of the first steps, on the graph as these measured it."""
 
-    def __init__(self, program: Program, budget: int, seed: int, thrash_limit: float) -> None:
+    def __init__(
+        self,
+        program: Program,
+        budget: int,
+        seed: int,
+        thrash_limit: float,
+        arena: str = "paged",
+    ) -> None:
         self.budget: int | None = budget
-        self._program, self._seed, self._thrash_limit = program, seed, thrash_limit
+        self._program = program
+        self._seed, self._thrash_limit, self._arena = seed, thrash_limit, arena
         self._boundary = step_boundary(program)
         self._steps = 0
 
@@ -65,5 +73,5 @@ class AutoPolicy:
             return None
         graph = with_costs(self._program.graph, costs)
         replay: _core.Replay = replay_of(graph, *self._boundary)
-        choice = best_policy(replay, self.budget, self._seed, self._thrash_limit)
+        choice = best_policy(replay, self.budget, self._seed, self._thrash_limit, self._arena)
         return None if choice is None else (replace(choice, costs="measured"), graph)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _core
 from .budget import format_bytes
-from .errors import BudgetError
+from .errors import BudgetError, UsageError
 
 if TYPE_CHECKING:
     from .program import Program
@@ -92,6 +92,29 @@ class Choice:
         return f"{why} ({', '.join(others)})" if others else why
 
 
+def auto_policies(arena: str) -> tuple[str, ...]:
+    """What ``auto`` chooses from: ``window`` too where blocks have addresses to choose by."""
+    return AUTO_POLICIES if arena == "paged" else ("window", *AUTO_POLICIES)
+
+
+def arena_for(policy: str, arena: str | None) -> str:
+    """The arena to run with: ``paged``, or ``best-fit`` for ``window``, unless one is named.
+
+    Raises:
+        UsageError: there is no such arena, or the policy cannot choose by its addresses.
+    """
+    if arena is None:
+        return "best-fit" if policy == "window" else "paged"
+    if arena not in _core.arenas():
+        raise UsageError(f"unknown arena '{arena}': use one of {', '.join(_core.arenas())}")
+    if policy == "window" and arena != "best-fit":
+        raise UsageError(
+            f"policy 'window' chooses by address, which the arena '{arena}' does not keep in "
+            "order: use the arena best-fit"
+        )
+    return arena
+
+
 def better_policy(result: dict[str, Any], best: dict[str, Any] | None) -> bool:
     """Whether ``auto`` leaves ``best`` for ``result``, both from ``run()`` of ``_core.Replay``."""
     if result["result"] != "ok":
@@ -102,7 +125,12 @@ def better_policy(result: dict[str, Any], best: dict[str, Any] | None) -> bool:
 
 
 def choose_policy(
-    program: Program, budget: int, policy: str, seed: int, thrash_limit: float
+    program: Program,
+    budget: int,
+    policy: str,
+    seed: int,
+    thrash_limit: float,
+    arena: str = "paged",
 ) -> Choice:
     """The policy to run a program with: ``policy`` itself or, for ``auto``, the best by replay.
 
@@ -112,20 +140,27 @@ def choose_policy(
         BudgetError: no step can run under the budget; ``needed_budget_bytes`` is the smallest
             budget that works.
     """
-    names = AUTO_POLICIES if policy == "auto" else (policy,)
-    best, failure = _try_policies(program.replay, budget, names, seed, thrash_limit)
+    names = auto_policies(arena) if policy == "auto" else (policy,)
+    best, failure = _try_policies(program.replay, budget, names, seed, thrash_limit, arena)
     if best is None:
-        _refuse(program, budget, names, seed, thrash_limit, failure)
+        _refuse(program, budget, names, seed, thrash_limit, failure, arena)
     return best
 
 
-def best_policy(replay: _core.Replay, budget: int, seed: int, thrash_limit: float) -> Choice | None:
+def best_policy(
+    replay: _core.Replay, budget: int, seed: int, thrash_limit: float, arena: str = "paged"
+) -> Choice | None:
     """What ``auto`` chooses for a step of a program; None where none can run it."""
-    return _try_policies(replay, budget, AUTO_POLICIES, seed, thrash_limit)[0]
+    return _try_policies(replay, budget, auto_policies(arena), seed, thrash_limit, arena)[0]
 
 
 def _try_policies(
-    replay: _core.Replay, budget: int, names: Sequence[str], seed: int, thrash_limit: float
+    replay: _core.Replay,
+    budget: int,
+    names: Sequence[str],
+    seed: int,
+    thrash_limit: float,
+    arena: str,
 ) -> tuple[Choice | None, dict[str, Any]]:
     """The best of the policies, and what the first of them gave."""
     tried: dict[str, float | None] = {}
@@ -135,7 +170,9 @@ def _try_policies(
         limit = thrash_limit if thrash_limit > 0 else _NO_LIMIT
         if best is not None:  # no need to follow one that is already worse
             limit = min(limit, best.prediction["slowdown"] - 1)
-        result = replay.run(budget=budget, policy=name, seed=seed, thrash_limit=limit, steps=STEPS)
+        result = replay.run(
+            budget=budget, policy=name, seed=seed, thrash_limit=limit, steps=STEPS, arena=arena
+        )
         first = first or result
         tried[name] = result["slowdown"] if result["result"] == "ok" else None
         if better_policy(result, None if best is None else best.prediction):
@@ -150,13 +187,14 @@ def _refuse(
     seed: int,
     thrash_limit: float,
     failure: dict[str, Any],
+    arena: str,
 ) -> NoReturn:
     graph = program.graph
     tolerance = max(_TOLERANCE_BYTES, program.unbudgeted_peak_bytes // 512)
     options: dict[str, Any] = {"seed": seed, "tolerance": tolerance}
     # Half the limit: near it a step is chaotic, and must not be what we recommend.
     options["thrash_limit"] = thrash_limit / 2 if thrash_limit > 0 else _NO_LIMIT
-    options.update(reserve=_SLAB_RESERVE_BYTES, steps=STEPS)
+    options.update(reserve=_SLAB_RESERVE_BYTES, steps=STEPS, arena=arena)
     smallest = min(program.replay.smallest_budget(policy=name, **options) for name in names)
     failed = failure["failed_op"]
     kernel = graph.kernels[graph.ops[failed].kernel].name if failed >= 0 else None

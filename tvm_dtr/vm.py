@@ -16,8 +16,9 @@ from .budget import Budget, format_bytes, parse_budget
 from .errors import BudgetError, DTRError, InputError, ThrashError, UsageError
 from .kernel_library import export_kernels
 from .measured_costs import AutoPolicy, mean_costs
+from .memory import UNLIMITED, Memory
 from .plugin import load_plugin
-from .replay import Choice, choose_policy
+from .replay import Choice, arena_for, choose_policy
 from .step_inputs import check_inputs, check_state
 from .vm_arguments import check_arguments, is_executable, is_memory_cfg, signed_seed
 
@@ -69,13 +70,16 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             are exported to one first (the same code, so the same bits), which takes a C++
             compiler. Without a budget they run as they are.
         policy: what to evict first: ``dtr-eq``, ``dtr``, ``dtr-up``, ``dtr-local``, ``lru``,
-            ``size``, ``msps``, ``random``; or ``auto``, the one that a replay of the program
-            under the budget finds best, chosen before the first step by the costs measured when
-            building and again after each of the first two by the costs that these had (dtr-eq
-            for a bare executable).
+            ``size``, ``msps``, ``e-star``, ``random``, ``window`` (needs the arena best-fit); or
+            ``auto``, the one that a replay of the program under the budget finds best, chosen
+            before the first step by the costs measured when building and again after each of the
+            first two by the costs that these had (dtr-eq for a bare executable).
         seed: of the policies that draw lots.
         thrash_limit: stop when recomputation has cost more than this multiple of the step's own
             work; 0 never stops.
+        arena: where memory comes from: ``paged`` (free memory is never too scattered to use) or
+            ``best-fit`` (one range of addresses). None: paged, or best-fit where the policy is
+            ``window``.
         memory_cfg: TVM's choice of an allocator, also as the third argument (``"naive"``,
             ``"pooled"`` or a dict): taken so that code for TVM's VM runs as it is, and without
             effect, for all memory comes from this VM's own arena.
@@ -97,6 +101,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         seed: int = 0,
         thrash_limit: float = 10.0,
         memory_cfg: Any = None,
+        arena: str | None = None,
     ) -> None:
         if is_memory_cfg(memory_budget):  # TVM's third argument
             memory_budget, memory_cfg = None, memory_cfg or memory_budget
@@ -110,18 +115,23 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         self._attach(executable)
         budget = self._resolve(parse_budget(memory_budget))
         _check_policy(policy)
+        #: Where memory comes from: ``paged`` or ``best-fit``.
+        self.arena = arena_for(policy, arena)
         #: Why the policy was chosen; None where nothing was predicted.
         self.policy_choice: Choice | None = None
         self._auto: AutoPolicy | None = None
         self._seed = seed
         if budget is not None and self._program is not None:
             if policy == "auto":
-                self._auto = AutoPolicy(self._program, budget, seed, thrash_limit)
-            self.policy_choice = choose_policy(self._program, budget, policy, seed, thrash_limit)
+                self._auto = AutoPolicy(self._program, budget, seed, thrash_limit, self.arena)
+            self.policy_choice = choose_policy(
+                self._program, budget, policy, seed, thrash_limit, self.arena
+            )
             policy = self.policy_choice.policy
         self.policy = "dtr-eq" if policy == "auto" else policy
         self._count_workspace(budget)
-        self._call("configure", _code(budget), self.policy, signed_seed(seed), float(thrash_limit))
+        limit = float(thrash_limit)
+        self._call("configure", _code(budget), self.policy, signed_seed(seed), limit, self.arena)
         self._setup_device([tvm.cpu()] if device is None else device, None)
         self._state: dict[str, Any] = {}
         self._steps = 0
@@ -254,6 +264,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         copies = {n: self._call("copy_in", tvm.nd.array(a), n) for n, a in arrays.items()}
         self._state.update(copies)
 
+    @property
+    def program(self) -> Any:
+        """The Program. Raises UsageError for a VM on a bare executable."""
+        return self._training_program()
+
     def _training_program(self) -> Any:
         if self._program is None:
             raise UsageError(
@@ -263,8 +278,16 @@ class VirtualMachine(tvm_vm.VirtualMachine):
 
     # -- Memory ------------------------------------------------------------------------------------
 
+    @property
+    def memory(self) -> Memory:
+        """``active``, ``peak``, ``reserved``, ``budget``, ``reset_peak()``, ``set_budget()``."""
+        return Memory(self)
+
     def set_budget(self, memory_budget: int | str | Budget | None) -> int | None:
         """Changes the budget, evicting at once; returns the old one in bytes (None: no budget).
+
+        For calls between steps, and after a BudgetError before ``resume``. A call from another
+        thread waits for the step that runs.
 
         Raises:
             BudgetError: what is pinned does not fit; the budget is then unchanged.
@@ -340,9 +363,9 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         )
         measured = {name: counters[name] for name in names}
         return measured | {
-            "budget_bytes": None if budget == 2**64 - 1 else budget,
+            "budget_bytes": None if budget == UNLIMITED else budget,
             "peak_bytes": counters[
-                "peak_mapped_bytes" if budget < 2**64 - 1 else "peak_active_bytes"
+                "peak_mapped_bytes" if budget < UNLIMITED else "peak_active_bytes"
             ],
             "step_seconds": counters["compute_seconds"] + counters["remat_seconds"],
             "loss": None,

@@ -179,7 +179,10 @@ void Runtime::Perform(const Frame& frame) {
     RunKernel(frame);
   } catch (...) {
     if (started) tainted_ = locked_outputs_;
-    for (StorageId s : fresh_) FreeStorageBlock(s);
+    for (StorageId s : fresh_) {
+      graph_.storages_[s].resident = true;
+      FreeStorageBlock(s);
+    }
     ReleaseOutputs();
     throw;
   }
@@ -208,9 +211,8 @@ void Runtime::AllocateOutputs(const Frame& frame) {
       output_data_.push_back(scratch_.back().data);
       continue;
     }
-    if (!s.resident) {
+    if (!s.block) {
       s.block = AllocateOrEvict(s.bytes, frame.op);
-      s.resident = true;
       fresh_.push_back(t.storage);
     }
     Lock(t.storage);
@@ -218,6 +220,8 @@ void Runtime::AllocateOutputs(const Frame& frame) {
     output_data_.push_back(s.block.data);
   }
   if (op.workspace_bytes > 0) workspace_ = AllocateOrEvict(op.workspace_bytes, frame.op);
+  // Only now: to a policy that is asked for victims on the way they are evicted still.
+  for (StorageId s : fresh_) graph_.storages_[s].resident = true;
   MemoryChanged();
 }
 
@@ -317,6 +321,7 @@ Block Runtime::AllocateOrEvict(uint64_t bytes, OpId op) {
   Block block = arena_->Allocate(bytes);
   if (!block) {
     Timer timer(options_.measure_time);
+    policy_->OnRequest(*arena_, bytes);
     do {
       StorageId victim = SelectVictim();
       if (victim == kNone && RelaxPending()) continue;
@@ -369,7 +374,7 @@ uint64_t Runtime::StillNeeded(uint64_t bytes, OpId id) const {
   for (TensorId out : op.outputs) {
     const Tensor& t = graph_.tensors_[out];
     const Storage& s = graph_.storages_[t.storage];
-    bool has_memory = t.detached ? scratched++ < scratch_.size() : s.resident;
+    bool has_memory = t.detached ? scratched++ < scratch_.size() : static_cast<bool>(s.block);
     if (!has_memory) needed += arena_->BytesToAllocate(s.bytes);
   }
   if (op.workspace_bytes > 0) needed += arena_->BytesToAllocate(op.workspace_bytes);
@@ -379,9 +384,11 @@ uint64_t Runtime::StillNeeded(uint64_t bytes, OpId id) const {
 void Runtime::ThrowBudgetError(uint64_t bytes, OpId op, uint64_t still_needed) {
   uint64_t needed = arena_->active() + still_needed;
   uint64_t budget = arena_->capacity();
-  throw BudgetError("the memory budget is too small: nothing is left to evict", op,
+  BudgetError error("the memory budget is too small: nothing is left to evict", op,
                     op == kNone ? kNone : graph_.ops_[op].kernel, budget, bytes,
                     needed > budget ? needed - budget : 0, needed, Holders());
+  if (needed <= budget) error.largest_free_bytes = arena_->largest_free();
+  throw error;
 }
 
 }  // namespace dtr

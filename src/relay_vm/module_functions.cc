@@ -29,7 +29,7 @@ DtrVirtualMachine::~DtrVirtualMachine() {
 
 void DtrVirtualMachine::LoadExecutable(const ObjectPtr<Executable>& executable) {
   VirtualMachine::LoadExecutable(executable);
-  Configure(kUnlimited, RuntimeOptions());
+  Configure(kUnlimited, "paged", RuntimeOptions());
   std::vector<std::string> names(packed_funcs_.size());
   for (const auto& [name, index] : exec_->primitive_map) names[static_cast<size_t>(index)] = name;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -71,7 +71,8 @@ void DtrVirtualMachine::CheckWorkspaceCounts(uint64_t budget_bytes) const {
              "counts: export the executable's library and load it from its file");
 }
 
-void DtrVirtualMachine::Configure(uint64_t budget_bytes, const RuntimeOptions& options) {
+void DtrVirtualMachine::Configure(uint64_t budget_bytes, const std::string& arena,
+                                  const RuntimeOptions& options) {
   CheckWorkspaceCounts(budget_bytes);
   std::vector<Kernel> kernels;
   if (engine_) {
@@ -83,7 +84,8 @@ void DtrVirtualMachine::Configure(uint64_t budget_bytes, const RuntimeOptions& o
     kernels = engine_->executor().kernels();
   }
   trace_.reset();
-  engine_ = std::make_shared<Engine>(budget_bytes, options);
+  profile_.reset();
+  engine_ = std::make_shared<Engine>(MakeArena(arena, budget_bytes, /*backed=*/true), options);
   engine_->executor().kernels() = std::move(kernels);
 }
 
@@ -190,6 +192,7 @@ std::string DtrVirtualMachine::StatsJson() const {
                       {"peak_active_bytes", arena.peak_active()},
                       {"peak_mapped_bytes", arena.peak_mapped()},
                       {"pinned_bytes", runtime.pinned_bytes()},
+                      {"largest_free_bytes", arena.largest_free()},
                       {"workspace_bytes", engine_->executor().peak_workspace()},
                       {"workspace_tracked", workspace_tracked_},
                       {"live_storages", runtime.graph().live_storages()},
@@ -202,9 +205,21 @@ ObjectRef DtrVirtualMachine::TraceMemory(bool on) {
   Engine::Use use(engine_.get());
   ObjectRef samples;
   if (trace_) samples = trace_->Samples();
+  profile_.reset();
   trace_ = on ? std::make_unique<MemoryTrace>(&engine_->arena()) : nullptr;
   engine_->runtime().set_observer(trace_.get());
   return samples;
+}
+
+ObjectRef DtrVirtualMachine::ProfileKernels(bool on) {
+  Engine::Use use(engine_.get());
+  ObjectRef rows;
+  if (profile_) rows = profile_->Rows();
+  trace_.reset();
+  const size_t kernels = engine_->executor().kernels().size();
+  profile_ = on ? std::make_unique<KernelProfile>(kernels) : nullptr;
+  engine_->runtime().set_observer(profile_.get());
+  return rows;
 }
 
 void DtrVirtualMachine::Attempt(TVMArgs args, TVMRetValue* rv) {
@@ -229,7 +244,8 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
          options.seed = static_cast<uint64_t>(args[2].operator int64_t());
          options.thrash_limit = args[3];
          int64_t budget = args[0];
-         vm->Configure(budget < 0 ? kUnlimited : static_cast<uint64_t>(budget), options);
+         std::string arena = args.num_args > 4 ? args[4].operator std::string() : "paged";
+         vm->Configure(budget < 0 ? kUnlimited : static_cast<uint64_t>(budget), arena, options);
        }},
       {"set_budget",
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) {
@@ -243,8 +259,8 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
        [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->workspace_tracked_; }},
       {"set_costs", [](DtrVirtualMachine* vm, TVMArgs args,
                        TVMRetValue*) { vm->SetCosts(args[0], args[1], args[2]); }},
-      {"kernel_times", [](DtrVirtualMachine* vm, TVMArgs,
-                          TVMRetValue* rv) { *rv = vm->KernelTimes(); }},
+      {"kernel_times",
+       [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->KernelTimes(); }},
       {"set_policy",
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) {
          Engine::Use use(vm->engine_.get());
@@ -262,6 +278,10 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
       {"clear", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) { vm->Clear(); }},
       {"trace_memory", [](DtrVirtualMachine* vm, TVMArgs args,
                           TVMRetValue* rv) { *rv = vm->TraceMemory(args[0].operator bool()); }},
+      {"profile_kernels",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) {
+         *rv = vm->ProfileKernels(args[0].operator bool());
+       }},
       {"kernel_names",
        [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) {
          std::string names;

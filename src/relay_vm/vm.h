@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "relay_vm/engine.h"
+#include "relay_vm/kernel_profile.h"
 #include "relay_vm/trace.h"
 #include "relay_vm/workspace.h"
 
@@ -44,7 +45,9 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   void LoadExecutable(const ObjectPtr<Executable>& executable) override;
 
   // -- module functions (module_functions.cc) ---------------------------------------------------
-  void Configure(uint64_t budget_bytes, const RuntimeOptions& options);
+  // `arena` as in --arena. Throws std::invalid_argument for names that there are not, and for a
+  // policy that the arena does not serve.
+  void Configure(uint64_t budget_bytes, const std::string& arena, const RuntimeOptions& options);
   void CheckDevices() const;
   void SetCosts(const NDArray& cost_ns, const NDArray& workspace_bytes, double invocation_ns);
   uint64_t SetBudget(uint64_t bytes);
@@ -61,6 +64,9 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   // "reset_stats".
   tvm::runtime::NDArray KernelTimes() const;
   ObjectRef TraceMemory(bool on);
+  // Starts or stops counting per kernel and returns what was counted so far; takes the place of
+  // the memory trace, as that does of it.
+  ObjectRef ProfileKernels(bool on);
   // Calls module function args[0] with the rest; what the caller is told comes as a string.
   void Attempt(TVMArgs args, TVMRetValue* rv);
 
@@ -160,6 +166,7 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   WorkspaceHooks hooks_;
   bool workspace_tracked_ = false;
   std::unique_ptr<MemoryTrace> trace_;
+  std::unique_ptr<KernelProfile> profile_;
 
   std::vector<ObjectRef> registers_;
   std::vector<CallFrame> calls_;

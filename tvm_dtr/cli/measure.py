@@ -14,6 +14,7 @@ from tvm_dtr.cli.synthetic import synthetic_inputs
 from tvm_dtr.errors import BudgetError, DTRError
 from tvm_dtr.measured_costs import median_costs
 from tvm_dtr.plot import MemoryTrace
+from tvm_dtr.profile import profiled
 from tvm_dtr.verify import Mismatch, Verifier
 
 # The result fields that the VM's stats give; every table has them under these names.
@@ -43,11 +44,14 @@ class Settings:
     seed: int
     policy: str
     trace: bool = False
+    arena: str | None = None
+    profile: bool = False
 
 
 @dataclass
 class Run:
-    """``row``: the result fields; ``trace``: memory over one step, if asked for.
+    """``row``: the result fields; ``trace``: memory over one step, if asked for; ``profile``: a
+    row for each kernel over all steps but the first, if asked for.
 
     ``costs``: nanoseconds of each kernel, the median over the steps but the first; ``overhead_ns``:
     what a step takes outside of its kernels, the median over the same steps.
@@ -55,6 +59,7 @@ class Run:
 
     row: dict[str, Any]
     trace: MemoryTrace | None = None
+    profile: list[dict[str, Any]] | None = None
     costs: dict[str, float] = field(default_factory=dict)
     overhead_ns: float = 0.0
 
@@ -71,7 +76,9 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
     import tvm_dtr
 
     inputs = synthetic_inputs(program, settings.seed)
-    vm = tvm_dtr.VirtualMachine(program, memory_budget=budget, policy=settings.policy)
+    vm = tvm_dtr.VirtualMachine(
+        program, memory_budget=budget, policy=settings.policy, arena=settings.arena
+    )
     seconds: list[float] = []
     losses: list[float] = []
     costs: list[dict[str, float]] = []
@@ -81,7 +88,10 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
     with contextlib.ExitStack() as stack:
         verifier = stack.enter_context(Verifier(program)) if verify else None
         report = stack.enter_context(progress(f"{settings.model}, {label}", settings.steps))
+        profile = None
         for step in range(settings.steps):
+            if settings.profile and step == min(1, settings.steps - 1):
+                profile = stack.enter_context(profiled(vm, program.graph))
             outputs = vm.step(**inputs)
             seconds.append(vm.stats["step_seconds"])
             costs.append(vm.measured_costs())
@@ -96,13 +106,16 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
     choice = vm.policy_choice
     row.update(
         policy=vm.policy,
+        arena=vm.arena,
         policy_reason=None if choice is None else choice.reason(),
         predicted_slowdown=None if choice is None else choice.prediction["slowdown"],
     )
     row.update(unbudgeted_peak_bytes=program.unbudgeted_peak_bytes)
     row.update(verified=verify, verified_tensors=tensors)
+    if profile is not None:
+        row.update(profiled_steps=max(settings.steps - 1, 1), profile=profile)
     trace = _trace(vm, inputs, label) if settings.trace else None
-    return Run(row, trace, median_costs(costs[1:] or costs), _settled(overheads))
+    return Run(row, trace, profile, median_costs(costs[1:] or costs), _settled(overheads))
 
 
 def _row(
