@@ -109,7 +109,7 @@ def run_simulation(arguments: argparse.Namespace) -> int:
     if not arguments.traces and not arguments.workload:
         raise UsageError("name a TRACE or a --workload to simulate")
     check_outputs([arguments.json])
-    folder = _folder(arguments.out)
+    folder = output_folder(arguments.out)
     traces = []
     for path in arguments.traces:
         with progress(f"reading {Path(path).name}"):
@@ -138,7 +138,7 @@ def run_simulation(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _folder(name: str | None) -> Path | None:
+def output_folder(name: str | None) -> Path | None:
     """Made before the work, so that what it gives can be written."""
     if name is None:
         return None
