@@ -1,8 +1,13 @@
-// Policies as the runtime drives them: changes on the way.
+// Policies as the runtime drives them: changes on the way, and exact scores against a search that
+// keeps nothing.
 #include <algorithm>
+#include <limits>
+#include <memory>
 
 #include "check.h"
+#include "core/policies/dtr.h"
 #include "core/policy.h"
+#include "core/search/scan.h"
 #include "lab.h"
 #include "random_program.h"
 

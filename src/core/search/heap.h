@@ -39,6 +39,7 @@ class HeapPolicy : public ScoredPolicy<Score> {
   }
   void OnCostChange(const Graph& graph, StorageId s, double delta) override {
     this->score_.OnCostChange(graph, s, delta);
+    this->score_.ForEachAffected(graph, s, [&](StorageId id) { Note(id); });
     Note(s);
   }
   void OnForget(const Graph& graph, StorageId s) override {
