@@ -9,7 +9,7 @@ from tvm_dtr import _core
 
 POLICIES = ["dtr-eq", "dtr", "dtr-up", "dtr-local", "lru", "size", "msps", "e-star"]
 OP, VIEW, KILL = 0, 1, 2
-CASES = 60
+CASES = 30
 
 
 def random_program(seed):
