@@ -121,4 +121,4 @@ def test_a_program_and_the_trace_that_run_writes_simulate_alike(program, tmp_pat
 
 def test_a_trace_that_is_no_json_is_refused(program, capsys):
     assert main(["run", str(program), "--memory-budget", "none", "--trace", "t.log"]) == 2
-    assert "must end in .json" in capsys.readouterr().err
+    assert "must end in .dtrace (events) or .json" in capsys.readouterr().err
