@@ -375,13 +375,17 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             self._call("use_library", *export_kernels(self._exec.lib))
 
     def _resolve(self, budget: Budget) -> int | None:
-        if budget.fraction is None:
+        if budget.fraction is None and not budget.automatic:
             return budget.bytes
         if self._program is None:
             raise UsageError(
-                "a budget in percent needs the unbudgeted peak, which is known of programs from "
-                "tvm_dtr.build only: give it in bytes, for example 512MiB"
+                "a budget in percent or auto needs the unbudgeted peak, which is known of programs "
+                "from tvm_dtr.build only: give it in bytes, for example 512MiB"
             )
+        if budget.automatic:
+            from .advise import automatic_budget
+
+            return automatic_budget(self._program)
         return budget.resolve(self._program.unbudgeted_peak_bytes)
 
     def _set_costs(self) -> None:

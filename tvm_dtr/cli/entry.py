@@ -15,6 +15,7 @@ from typing import Any
 
 from tvm_dtr import __version__
 from tvm_dtr.cli import (
+    advise,
     build,
     inspect,
     models,
@@ -144,6 +145,6 @@ def make_parser() -> argparse.ArgumentParser:
         "--debug", action="store_true", help="show the traceback of an error as well"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (build, inspect, run, train, trace, report_page, simulate, plan, models):
+    for module in (build, inspect, run, train, trace, report_page, advise, simulate, plan, models):
         module.add_command(commands, everywhere)
     return parser
