@@ -14,6 +14,7 @@ import numpy as np
 from . import _core
 from .budget import Budget, format_bytes, parse_budget
 from .errors import BudgetError, DTRError, InputError, ThrashError, UsageError
+from .explain import held_by_op
 from .kernel_library import export_kernels
 from .memory import UNLIMITED, Memory
 from .plugin import load_plugin
@@ -28,7 +29,6 @@ from tvm.runtime import vm as tvm_vm
 _HOLDERS_SHOWN = 5
 _ERRORS: dict[str, type[DTRError]] = {
     "InputError": InputError,
-    "ThrashError": ThrashError,
     "UsageError": UsageError,
 }
 
@@ -418,6 +418,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         message = details.pop("message").removeprefix(f"{kind}: ")
         if kind == "BudgetError":
             return self._budget_error(message, details)
+        if kind == "ThrashError":
+            budget = self.counters()["budget_bytes"]
+            holders = [] if self._program is None else held_by_op(self._program, None)
+            facts = {"budget_bytes": budget, "holders": holders, "program": self._program}
+            return ThrashError(message, **details, **facts)
         return _ERRORS[kind](message)
 
     def _budget_error(self, message: str, details: dict[str, Any]) -> BudgetError:
@@ -428,7 +433,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         more = len(details["holders"]) - len(held)
         if held:
             message += f"; held: {', '.join(held)}" + (f" and {more} more" if more else "")
-        return BudgetError(message, **details)
+        if self._program is not None:
+            roles = {h["name"]: h["role"] for h in held_by_op(self._program, None)}
+            for holder in details["holders"]:
+                holder["role"] = roles.get(holder["name"], "activations and gradients")
+        return BudgetError(message, **details, program=self._program)
 
 
 def _code(budget: int | None) -> int:
