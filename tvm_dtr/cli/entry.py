@@ -17,6 +17,8 @@ from tvm_dtr import __version__
 from tvm_dtr.cli import (
     advise,
     build,
+    compare,
+    freeze,
     inspect,
     models,
     plan,
@@ -146,6 +148,19 @@ def make_parser() -> argparse.ArgumentParser:
         "--debug", action="store_true", help="show the traceback of an error as well"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (build, inspect, run, train, trace, report_page, advise, simulate, plan, models):
+    for module in (
+        build,
+        inspect,
+        run,
+        train,
+        trace,
+        report_page,
+        advise,
+        simulate,
+        plan,
+        freeze,
+        compare,
+        models,
+    ):
         module.add_command(commands, everywhere)
     return parser

@@ -98,10 +98,12 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
                 tensors = len(outputs) + len(vm.parameters)
             report(step + 1)
     row = _row(settings, budget, vm.stats, seconds, losses)
-    choice = vm.policy_choice
+    choice, planned = vm.policy_choice, vm.planned_steps
     row.update(
         policy=vm.policy,
         arena=vm.arena,
+        planner=vm.stats.get("planner"),
+        planning_failure=None if planned is None else planned.reason,
         policy_reason=None if choice is None else choice.reason(),
         predicted_slowdown=None if choice is None else choice.prediction["slowdown"],
     )

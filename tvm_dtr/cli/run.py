@@ -47,7 +47,8 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         default="auto",
         metavar="NAME",
         help="what to evict first: auto (default: the best by replay), dtr-eq, dtr, dtr-up, "
-        "dtr-local, lru, size, msps, random or window",
+        "dtr-local, lru, size, msps, random or window; plan or plan:PLANNER (default anneal): a "
+        "schedule planned while the first steps run",
     )
     args.add_arena(parser)
     parser.add_argument(
