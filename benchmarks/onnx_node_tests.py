@@ -131,8 +131,12 @@ def cause(test: str, message: str) -> str:
     return message
 
 
-def write(rows: list[dict]) -> None:
-    (RESULTS / "onnx_node_tests.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+def write(new: list[dict]) -> None:
+    """Renews the rows of the tests that were run, and keeps the others."""
+    path = RESULTS / "onnx_node_tests.json"
+    old = json.loads(path.read_text())["rows"] if path.exists() else []
+    rows = sorted(({r["test"]: r for r in [*old, *new]}).values(), key=lambda r: r["test"])
+    path.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     by_op = defaultdict(list)
     for row in rows:
         by_op[row["op"]].append(row)
@@ -161,8 +165,7 @@ def main(prefixes: list[str]) -> None:
             print(folder.name, message, flush=True)
         rows.append(row)
     print(sum(r["result"] == "ok" for r in rows), "of", len(rows))
-    if not prefixes:
-        write(rows)
+    write(rows)
 
 
 if __name__ == "__main__":
