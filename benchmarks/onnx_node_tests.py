@@ -171,6 +171,8 @@ def main(prefixes: list[str]) -> None:
             row["cause"] = cause(folder.name, message)
             print(folder.name, message, flush=True)
         rows.append(row)
+        if len(rows) % 50 == 0:
+            write(rows)
     print(sum(r["result"] == "ok" for r in rows), "of", len(rows))
     write(rows)
 
