@@ -37,7 +37,7 @@ def silu(maker, x):
 
 
 def product(maker):
-    return maker.node("MatMul", [maker.weight("x", normal(3, 4)), maker.weight("w", normal(4, 8))])
+    return maker.node("Gemm", [maker.weight("x", normal(3, 4)), maker.weight("w", normal(4, 8))])
 
 
 def test_a_formula_keeps_its_operand():
