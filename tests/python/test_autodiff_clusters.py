@@ -36,12 +36,16 @@ def silu(maker, x):
     return maker.node("Mul", [x, maker.node("Sigmoid", [x])])
 
 
+def mish(maker, x):
+    return maker.node("Mul", [x, maker.node("Tanh", [maker.node("Softplus", [x])])])
+
+
 def product(maker):
     return maker.node("Gemm", [maker.weight("x", normal(3, 4)), maker.weight("w", normal(4, 8))])
 
 
 def test_a_formula_keeps_its_operand():
-    for formula in (gelu, silu):
+    for formula in (gelu, silu, mish):
         maker = ModelMaker(dtype="float64")
         model = maker.model(formula(maker, product(maker)))
         check_gradients(model)

@@ -13,13 +13,20 @@ from collections.abc import Sequence
 from tvm import relay
 
 from ..relay_graph import Expr, post_order, rebuild, substitute, tensor_type
-from .composite import composite, composite_name
+from .composite import composite, composite_name, inline_composites
 
 _KEEP_NOTHING = frozenset({"add", "subtract", "negative", "cast"})
 _KEEP_OPERAND = frozenset({"abs", "cos", "erf", "log", "sin"})
 _KEEP_RESULT = frozenset({"clip", "exp", "nn.relu", "rsqrt", "sigmoid", "sqrt", "tanh"})
 _BY_OPERANDS = frozenset({"divide", "multiply", "power"})
-_ELEMENTWISE = _KEEP_NOTHING | _KEEP_OPERAND | _KEEP_RESULT | _BY_OPERANDS
+# Composites of the front end, which keep their first operand; they join as what they consist of.
+_COMPOSITES = frozenset(
+    {
+        *("celu", "elu", "gelu", "hardsigmoid", "hardswish", "mish", "prelu", "selu", "shrink"),
+        *("softplus", "softsign", "thresholdedrelu"),
+    }
+)
+_ELEMENTWISE = _KEEP_NOTHING | _KEEP_OPERAND | _KEEP_RESULT | _BY_OPERANDS | _COMPOSITES
 _MOST_MEMBERS = 16  # so that the backward pass of a cluster is one kernel, and this is linear
 _WORTH_KEEPING_LESS = 2  # values that the ops of a cluster would keep, its result left out
 
@@ -48,6 +55,10 @@ def _is_full(expr: Expr, shape: tuple[int, ...]) -> bool:
     return hasattr(expr.checked_type, "shape") and tensor_type(expr)[0] == shape
 
 
+def _name(call: relay.Call) -> str:
+    return composite_name(call) or call.op.name
+
+
 class _Finder:
     def __init__(self, order: Sequence[Expr], roots: Sequence[Expr]) -> None:
         self.users: dict[Expr, list[Expr]] = {}
@@ -66,8 +77,7 @@ class _Finder:
         return (
             isinstance(expr, relay.Call)
             and expr not in self.taken
-            and composite_name(expr) is None
-            and expr.op.name in _ELEMENTWISE
+            and _name(expr) in _ELEMENTWISE
             and _is_full(expr, shape)
         )
 
@@ -107,7 +117,7 @@ class _Finder:
 
 def _kept_by(call: relay.Call) -> list[Expr]:
     """What the gradient rule of an elementwise op keeps for the backward pass."""
-    name = call.op.name
+    name = _name(call)
     if name in _KEEP_NOTHING:
         return []
     if name not in _BY_OPERANDS:
@@ -123,8 +133,8 @@ def _kept_by(call: relay.Call) -> list[Expr]:
 
 def _as_composite(end: relay.Call, operands: list[Expr], table: dict[Expr, Expr]) -> relay.Call:
     def body(*variables: Expr) -> Expr:
-        (result,) = substitute([end], dict(zip(operands, variables, strict=True)))
-        return result
+        bound = substitute([end], dict(zip(operands, variables, strict=True)))
+        return inline_composites(bound)[0]
 
     call = composite("elementwise", operands, body)
     return relay.Call(call.op, [table[arg] for arg in operands], span=end.span)
