@@ -65,6 +65,21 @@ void DtrVirtualMachine::UseLibrary(tvm::runtime::Module library, const std::stri
   workspace_tracked_ = true;
 }
 
+void DtrVirtualMachine::Follow(tvm::runtime::Module module) {
+  Engine::Use use(engine_.get());
+  ICHECK(!invocation_.running) << "a kernel may not change the virtual machine that runs it";
+  auto* executable = dynamic_cast<Executable*>(module.operator->());
+  ICHECK(executable != nullptr) << "expected a Relay VM executable";
+  ICHECK(executable->primitive_map == exec_->primitive_map)
+      << "an executable can take another's place only if it calls the same kernels";
+  Clear();
+  constants_.clear();
+  engine_->Settle();
+  std::vector<PackedFunc> functions = packed_funcs_;
+  VirtualMachine::LoadExecutable(tvm::runtime::GetObjectPtr<Executable>(executable));
+  packed_funcs_ = std::move(functions);
+}
+
 // Better no budget than one that does not hold.
 void DtrVirtualMachine::CheckWorkspaceCounts(uint64_t budget_bytes) const {
   if (budget_bytes == kUnlimited || workspace_tracked_) return;
@@ -112,6 +127,19 @@ void DtrVirtualMachine::SetCosts(const NDArray& cost_ns, const NDArray& workspac
     if (workspaces[i] >= 0) kernels[i].workspace_bytes = static_cast<uint64_t>(workspaces[i]);
   }
   invocation_cost_ns_ = invocation_ns;
+}
+
+NDArray DtrVirtualMachine::KernelTimes() const {
+  Engine::Use use(engine_.get());
+  std::vector<double> times;
+  for (const Kernel& kernel : engine_->executor().kernels()) {
+    times.push_back(kernel.seconds);
+    times.push_back(static_cast<double>(kernel.runs));
+  }
+  auto rows = static_cast<int64_t>(times.size() / 2);
+  NDArray array = NDArray::Empty({rows, 2}, {kDLFloat, 64, 1}, {kDLCPU, 0});
+  if (rows > 0) array.CopyFromBytes(times.data(), times.size() * sizeof(double));
+  return array;
 }
 
 uint64_t DtrVirtualMachine::SetBudget(uint64_t bytes) {
@@ -269,11 +297,21 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
        [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->workspace_tracked_; }},
       {"set_costs", [](DtrVirtualMachine* vm, TVMArgs args,
                        TVMRetValue*) { vm->SetCosts(args[0], args[1], args[2]); }},
+      {"kernel_times",
+       [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->KernelTimes(); }},
+      {"set_policy",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) {
+         Engine::Use use(vm->engine_.get());
+         ICHECK(!vm->invocation_.running) << "a kernel may not change the policy";
+         vm->engine_->runtime().SetPolicy(
+             MakePolicy(args[0], "heap", static_cast<uint64_t>(args[1].operator int64_t())));
+       }},
       {"stats", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->StatsJson(); }},
       {"attempt",
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) { vm->Attempt(args, rv); }},
       {"copy_in", [](DtrVirtualMachine* vm, TVMArgs args,
                      TVMRetValue* rv) { *rv = vm->CopyIn(args[0], args[1]); }},
+      {"follow", [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) { vm->Follow(args[0]); }},
       {"name_results",
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) { vm->NameResults(args); }},
       {"clear", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) { vm->Clear(); }},
@@ -319,6 +357,7 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
        [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) {
          Engine::Use use(vm->engine_.get());
          vm->engine_->runtime().ResetStats();
+         vm->engine_->executor().ResetTimes();
          vm->instructions_ = vm->invocations_ = 0;
        }},
       {"validate",

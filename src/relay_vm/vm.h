@@ -56,11 +56,17 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   void UseLibrary(tvm::runtime::Module library, const std::string& path);
   // A copy of an array in the arena, the caller's to keep, and to become the result `name`.
   NDArray CopyIn(const NDArray& array, const std::string& name);
+  // Runs another executable of the same kernels from the next invocation on; arena, costs and what
+  // callers hold stay.
+  void Follow(tvm::runtime::Module executable);
   // Names the fields of the tuple that main returns, for messages.
   void NameResults(TVMArgs args);
   // Forgets inputs, outputs and a stopped invocation.
   void Clear();
   std::string StatsJson() const;
+  // float64 of shape (kernels, 2), as "kernel_names" has them: seconds and number of the runs since
+  // "reset_stats".
+  tvm::runtime::NDArray KernelTimes() const;
   ObjectRef TraceMemory(bool on);
   // Writes what happens from now on to a file that begins with `header`.
   void TraceEvents(const std::string& path, const std::string& header);
