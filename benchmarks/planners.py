@@ -1,6 +1,6 @@
 """Extra compute that planners find on the graphs of the scheduling literature and on large ones.
 
-  python benchmarks/planners.py GRAPHS_FOLDER -o benchmarks/results/planners.json
+python benchmarks/planners.py GRAPHS_FOLDER -o benchmarks/results/planners.json
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ def main() -> None:
 
 
 def run(graph, methods, budget, percent, arguments):  # type: ignore[no-untyped-def]
-    rows = plan_rows(
-        graph, methods, [budget], time_limit=arguments.time_limit, seed=arguments.seed
-    )
+    rows = plan_rows(graph, methods, [budget], time_limit=arguments.time_limit, seed=arguments.seed)
     for row in rows:
         extra = "-" if row["slowdown"] is None else f"{100 * (row['slowdown'] - 1):.3f} %"
         row["known_extra_percent"] = percent
