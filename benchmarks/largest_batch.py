@@ -21,6 +21,7 @@ import tvm_dtr
 from tvm_dtr import models
 from tvm_dtr.budget import parse_budget
 from tvm_dtr.cli.synthetic import synthetic_inputs
+from tvm_dtr.plugin import load_plugin
 
 RESULTS = Path(__file__).with_name("results")
 SHARE = 0.75  # of the limit, for the budget: the rest is for the inputs and Python's own
@@ -35,6 +36,7 @@ def attempt(program_file: str, limit: int, budgeted: bool) -> None:
     """Trains two steps; the exit status tells."""
     program = tvm_dtr.load(program_file)
     inputs = synthetic_inputs(program, 0)
+    load_plugin()  # before the limit, as all code
     most = address_space() + limit
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     vm = tvm_dtr.VirtualMachine(program, memory_budget=int(limit * SHARE) if budgeted else None)
