@@ -189,6 +189,8 @@ def _refuse(
     failure: dict[str, Any],
     arena: str,
 ) -> NoReturn:
+    from .explain import held_by_op
+
     graph = program.graph
     tolerance = max(_TOLERANCE_BYTES, program.unbudgeted_peak_bytes // 512)
     options: dict[str, Any] = {"seed": seed, "tolerance": tolerance}
@@ -213,4 +215,6 @@ def _refuse(
         budget_bytes=budget,
         short_bytes=max(smallest - budget, 0),
         needed_budget_bytes=smallest,
+        holders=held_by_op(program, failed if failed >= 0 else None),
+        program=program,
     )

@@ -14,6 +14,7 @@ import numpy as np
 from . import _core
 from .budget import Budget, format_bytes, parse_budget
 from .errors import BudgetError, DTRError, InputError, ThrashError, UsageError
+from .explain import held_by_op
 from .kernel_library import export_kernels
 from .measured_costs import AutoPolicy, mean_costs
 from .memory import UNLIMITED, Memory
@@ -29,7 +30,6 @@ from tvm.runtime import vm as tvm_vm
 _HOLDERS_SHOWN = 5
 _ERRORS: dict[str, type[DTRError]] = {
     "InputError": InputError,
-    "ThrashError": ThrashError,
     "UsageError": UsageError,
 }
 
@@ -454,13 +454,17 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             self._call("use_library", *export_kernels(self._exec.lib))
 
     def _resolve(self, budget: Budget) -> int | None:
-        if budget.fraction is None:
+        if budget.fraction is None and not budget.automatic:
             return budget.bytes
         if self._program is None:
             raise UsageError(
-                "a budget in percent needs the unbudgeted peak, which is known of programs from "
-                "tvm_dtr.build only: give it in bytes, for example 512MiB"
+                "a budget in percent or auto needs the unbudgeted peak, which is known of programs "
+                "from tvm_dtr.build only: give it in bytes, for example 512MiB"
             )
+        if budget.automatic:
+            from .advise import automatic_budget
+
+            return automatic_budget(self._program)
         return budget.resolve(self._program.unbudgeted_peak_bytes)
 
     def _set_costs(self, graph: Any) -> None:
@@ -492,6 +496,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         message = details.pop("message").removeprefix(f"{kind}: ")
         if kind == "BudgetError":
             return self._budget_error(message, details)
+        if kind == "ThrashError":
+            budget = self.counters()["budget_bytes"]
+            holders = [] if self._program is None else held_by_op(self._program, None)
+            facts = {"budget_bytes": budget, "holders": holders, "program": self._program}
+            return ThrashError(message, **details, **facts)
         return _ERRORS[kind](message)
 
     def _budget_error(self, message: str, details: dict[str, Any]) -> BudgetError:
@@ -502,7 +511,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         more = len(details["holders"]) - len(held)
         if held:
             message += f"; held: {', '.join(held)}" + (f" and {more} more" if more else "")
-        return BudgetError(message, **details)
+        if self._program is not None:
+            roles = {h["name"]: h["role"] for h in held_by_op(self._program, None)}
+            for holder in details["holders"]:
+                holder["role"] = roles.get(holder["name"], "activations and gradients")
+        return BudgetError(message, **details, program=self._program)
 
 
 def _code(budget: int | None) -> int:

@@ -33,7 +33,8 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         "--memory-budget",
         required=True,
         metavar="SIZE",
-        help="512MiB, 40%% (of the peak without a budget) or none",
+        help="512MiB, 40%% (of the peak without a budget), auto (the smallest whose predicted "
+        "slowdown is at most 1.2) or none",
     )
     parser.add_argument(
         "--steps", type=args.positive, default=5, metavar="N", help="steps to run (default 5)"
