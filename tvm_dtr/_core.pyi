@@ -1,6 +1,6 @@
 """The core of tvm-dtr: replay of programs on the DTR runtime. No TVM."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import numpy
@@ -11,6 +11,9 @@ def searches() -> list[str]:
 
 def policies() -> list[str]:
     """Names that --policy takes."""
+
+def arenas() -> list[str]:
+    """Names that --arena takes."""
 
 def deallocations() -> list[str]:
     """Names that --dealloc takes."""
@@ -75,6 +78,7 @@ class Replay:
         reserve: int = 0,
         steps: int = 1,
         measure_search: bool = False,
+        arena: str = "paged",
     ) -> dict: ...
     def lower_bound(self) -> int: ...
     def constant_bytes(self) -> int: ...
@@ -89,4 +93,29 @@ class Replay:
         dealloc: str = "eager",
         reserve: int = 0,
         steps: int = 1,
+        arena: str = "paged",
     ) -> int: ...
+    def order(self) -> list[int]:
+        """Op ids in the order they run."""
+
+    def schedule_of(self, ops: Sequence[int]) -> list[tuple[str, int]]:
+        """
+        Steps that compute `ops` in order and free storages as early as can be.
+        """
+
+    def check_schedule(
+        self, steps: Sequence[tuple[str, int]], exact_bytes: bool = False, steps_run: int = 1
+    ) -> dict:
+        """Peak, cost and validity of a schedule."""
+
+    def planning_graph(self, exact_bytes: bool = False) -> dict: ...
+    def anneal(
+        self,
+        budget: int,
+        time_limit: float = 10.0,
+        seed: int = 0,
+        exact_bytes: bool = False,
+        starts: Sequence[Sequence[int]] = [],
+        free_order: bool = False,
+        progress: Callable[[float, float | None], bool] | None = None,
+    ) -> dict: ...

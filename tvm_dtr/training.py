@@ -11,12 +11,17 @@ import numpy as np
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor that goes into a step. ``classes``: its values are 0 to ``classes - 1``, if set."""
+    """A tensor that goes into a step.
+
+    ``classes``: its values are 0 to ``classes - 1``, if set. ``default``: what a scalar is where a
+    step is given none.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     classes: int | None = None
+    default: float | None = None
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from . import _core
 from .budget import Budget, format_bytes, parse_budget
 from .errors import BudgetError, DTRError, InputError, ThrashError, UsageError
 from .kernel_library import export_kernels
+from .memory import UNLIMITED, Memory
 from .plugin import load_plugin
-from .replay import Choice, choose_policy
+from .replay import Choice, arena_for, choose_policy
 from .step_inputs import check_inputs, check_state
 from .vm_arguments import check_arguments, is_executable, is_memory_cfg, signed_seed
 
@@ -68,11 +69,15 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             are exported to one first (the same code, so the same bits), which takes a C++
             compiler. Without a budget they run as they are.
         policy: what to evict first: ``dtr-eq``, ``dtr``, ``dtr-up``, ``dtr-local``, ``lru``,
-            ``size``, ``msps``, ``random``; or ``auto``, the one that a replay of the program
-            under the budget finds best (dtr-eq for a bare executable).
+            ``size``, ``msps``, ``random``, ``window`` (needs the arena best-fit); or ``auto``,
+            the one that a replay of the program under the budget finds best (dtr-eq for a bare
+            executable).
         seed: of the policies that draw lots.
         thrash_limit: stop when recomputation has cost more than this multiple of the step's own
             work; 0 never stops.
+        arena: where memory comes from: ``paged`` (free memory is never too scattered to use) or
+            ``best-fit`` (one range of addresses). None: paged, or best-fit where the policy is
+            ``window``.
         memory_cfg: TVM's choice of an allocator, also as the third argument (``"naive"``,
             ``"pooled"`` or a dict): taken so that code for TVM's VM runs as it is, and without
             effect, for all memory comes from this VM's own arena.
@@ -94,6 +99,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         seed: int = 0,
         thrash_limit: float = 10.0,
         memory_cfg: Any = None,
+        arena: str | None = None,
     ) -> None:
         if is_memory_cfg(memory_budget):  # TVM's third argument
             memory_budget, memory_cfg = None, memory_cfg or memory_budget
@@ -107,14 +113,19 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         self._attach(executable)
         budget = self._resolve(parse_budget(memory_budget))
         _check_policy(policy)
+        #: Where memory comes from: ``paged`` or ``best-fit``.
+        self.arena = arena_for(policy, arena)
         #: Why the policy was chosen; None where nothing was predicted.
         self.policy_choice: Choice | None = None
         if budget is not None and self._program is not None:
-            self.policy_choice = choose_policy(self._program, budget, policy, seed, thrash_limit)
+            self.policy_choice = choose_policy(
+                self._program, budget, policy, seed, thrash_limit, self.arena
+            )
             policy = self.policy_choice.policy
         self.policy = "dtr-eq" if policy == "auto" else policy
         self._count_workspace(budget)
-        self._call("configure", _code(budget), self.policy, signed_seed(seed), float(thrash_limit))
+        limit = float(thrash_limit)
+        self._call("configure", _code(budget), self.policy, signed_seed(seed), limit, self.arena)
         self._setup_device([tvm.cpu()] if device is None else device, None)
         self._state: dict[str, Any] = {}
         self._steps = 0
@@ -170,6 +181,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         arrays = check_inputs(program.inputs, inputs)
         self.module["reset_stats"]()
         self.module["reset_peak"]()
+        self.module["trace_step"](self._steps)
         self._last = {}
         self._started = time.perf_counter()
         self._feed(arrays)
@@ -209,6 +221,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             "step_seconds": seconds,
             "loss": None if loss is None else float(loss),
         }
+        self.module["trace_step_end"](self._steps - 1, seconds)
         return outputs
 
     @property
@@ -229,6 +242,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         copies = {n: self._call("copy_in", tvm.nd.array(a), n) for n, a in arrays.items()}
         self._state.update(copies)
 
+    @property
+    def program(self) -> Any:
+        """The Program. Raises UsageError for a VM on a bare executable."""
+        return self._training_program()
+
     def _training_program(self) -> Any:
         if self._program is None:
             raise UsageError(
@@ -238,8 +256,16 @@ class VirtualMachine(tvm_vm.VirtualMachine):
 
     # -- Memory ------------------------------------------------------------------------------------
 
+    @property
+    def memory(self) -> Memory:
+        """``active``, ``peak``, ``reserved``, ``budget``, ``reset_peak()``, ``set_budget()``."""
+        return Memory(self)
+
     def set_budget(self, memory_budget: int | str | Budget | None) -> int | None:
         """Changes the budget, evicting at once; returns the old one in bytes (None: no budget).
+
+        For calls between steps, and after a BudgetError before ``resume``. A call from another
+        thread waits for the step that runs.
 
         Raises:
             BudgetError: what is pinned does not fit; the budget is then unchanged.
@@ -278,6 +304,34 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         """Checks every invariant of the runtime; raises on the first that does not hold."""
         self.module["validate"]()
 
+    # -- Tracing -----------------------------------------------------------------------------------
+
+    def start_trace(self, path: str | os.PathLike[str], name: str = "program") -> None:
+        """Writes every call, allocation, eviction and decision from now on to the file ``path``.
+
+        The file streams: a crash leaves all but the last fifth of a second. ``tvm-dtr report``,
+        ``tvm-dtr trace`` and ``tvm_dtr.trace.read_events`` read it. ``name`` is its title.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        from .trace.format import encode_header
+        from .trace.header import make_header
+
+        header = bytearray(encode_header(make_header(self, name)))
+        self._call("trace_events", os.fspath(path), header)
+
+    def stop_trace(self, **facts: Any) -> None:
+        """Ends the trace, adding ``facts`` (JSON) to it; nothing if there is none.
+
+        Raises:
+            UsageError: the file has ended early, as the disk is full.
+        """
+        self.module["trace_note"](json.dumps({"end": facts}))
+        failure = self.module["stop_tracing_events"]()
+        if failure:
+            raise UsageError(f"the trace has ended early: {failure}")
+
     def trace_memory(self, on: bool) -> None:
         """Starts (anew) or stops sampling memory in use at each change."""
         self.module["trace_memory"](on)
@@ -307,9 +361,9 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         )
         measured = {name: counters[name] for name in names}
         return measured | {
-            "budget_bytes": None if budget == 2**64 - 1 else budget,
+            "budget_bytes": None if budget == UNLIMITED else budget,
             "peak_bytes": counters[
-                "peak_mapped_bytes" if budget < 2**64 - 1 else "peak_active_bytes"
+                "peak_mapped_bytes" if budget < UNLIMITED else "peak_active_bytes"
             ],
             "step_seconds": counters["compute_seconds"] + counters["remat_seconds"],
             "loss": None,

@@ -2,6 +2,7 @@
 #include "core/runtime.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace dtr {
 
@@ -10,12 +11,26 @@ Runtime::Runtime(Arena* arena, Executor* executor, const RuntimeOptions& options
       executor_(executor),
       options_(options),
       deallocation_(DeallocationNamed(options.dealloc)),
-      policy_(MakePolicy(options.policy, options.search, options.seed)) {}
+      policy_(MakePolicy(options.policy, options.search, options.seed)) {
+  if (policy_->needs_addresses() && !arena_->runs()) {
+    throw std::invalid_argument("policy '" + options.policy +
+                                "' chooses by address: it needs the arena best-fit");
+  }
+}
 
 Runtime::~Runtime() {
   for (StorageId s = 0; s < graph_.storages_.capacity(); ++s) {
     if (graph_.storages_[s].live) FreeStorageBlock(s);
   }
+}
+
+void Runtime::AddObserver(Observer* observer) {
+  RemoveObserver(observer);
+  observers_.push_back(observer);
+}
+
+void Runtime::RemoveObserver(Observer* observer) {
+  observers_.erase(std::remove(observers_.begin(), observers_.end(), observer), observers_.end());
 }
 
 void Runtime::Reserve(size_t storages, size_t tensors, size_t ops) {
@@ -36,6 +51,7 @@ StorageId Runtime::NewStorage(uint64_t bytes) {
   s.bytes = bytes;
   s.holds = s.refs = 1;
   s.live = true;
+  Tell([&](Observer& o) { o.OnStorage(id, bytes); });
   return id;
 }
 
@@ -74,6 +90,7 @@ TensorId Runtime::NewView(TensorId base) {
   t.live = true;
   graph_.storages_[t.storage].refs++;
   graph_.tensors_[root].uses++;
+  Tell([&](Observer& o) { o.OnView(t.storage); });
   return id;
 }
 
@@ -85,10 +102,13 @@ TensorId Runtime::AddConstant(uint64_t bytes) {
 }
 
 TensorId Runtime::AddExternal(void* data, uint64_t bytes) {
-  while (!arena_->Charge(bytes)) {
+  bool charged = arena_->Charge(bytes);
+  if (!charged) policy_->OnRequest(*arena_, 0);
+  while (!charged) {
     StorageId victim = SelectVictim();
     if (victim == kNone) ThrowBudgetError(bytes, kNone, bytes);
     Evict(victim, /*eager=*/false);
+    charged = arena_->Charge(bytes);
   }
   StorageId storage = NewStorage(bytes);
   graph_.storages_[storage].external = data;
@@ -102,6 +122,7 @@ TensorId Runtime::MakeConstant(StorageId storage) {
   s.resident = s.computed = true;
   s.last_access = clock_;
   graph_.tensors_[id].defined = true;
+  Tell([&](Observer& o) { o.OnAllocate(storage, s.block.bytes); });
   PinTensor(id);
   ReleaseStorage(storage);
   MemoryChanged();
@@ -180,7 +201,7 @@ void Runtime::StorageMayDie(StorageId id) {
 }
 
 // Gives the memory back without telling the policy: the storage is not wanted any more.
-void Runtime::FreeStorageBlock(StorageId id) {
+void Runtime::FreeStorageBlock(StorageId id, FreeReason reason) {
   Storage& s = graph_.storages_[id];
   if (!s.resident) return;
   s.resident = false;
@@ -193,6 +214,7 @@ void Runtime::FreeStorageBlock(StorageId id) {
   } else {
     arena_->Free(s.block);
   }
+  Tell([&](Observer& o) { o.OnFree(id, s.block.bytes, reason); });
   s.block = Block();
   MemoryChanged();
 }
@@ -201,8 +223,11 @@ void Runtime::PinTensor(TensorId id) {
   Tensor& t = graph_.tensors_[id];
   Storage& s = graph_.storages_[t.storage];
   t.detached = true;
-  if (s.pins++ == 0) pinned_bytes_ += s.block.bytes;
+  const bool first = s.pins++ == 0;
   graph_.UpdateEvictable(t.storage);
+  if (!first) return;
+  pinned_bytes_ += s.block.bytes;
+  Tell([&](Observer& o) { o.OnPin(t.storage, true); });
 }
 
 void Runtime::Unpin(StorageId id) {
@@ -210,6 +235,7 @@ void Runtime::Unpin(StorageId id) {
   if (--s.pins > 0) return;
   pinned_bytes_ -= s.block.bytes;
   graph_.UpdateEvictable(id);
+  Tell([&](Observer& o) { o.OnPin(id, false); });
 }
 
 // -- Ops ------------------------------------------------------------------------------------------
@@ -287,6 +313,7 @@ uint64_t Runtime::SetBudget(uint64_t bytes) {
   uint64_t old = arena_->capacity();
   bool fits = false;
   arena_->SetCapacity(bytes, &fits);
+  if (!fits) policy_->OnRequest(*arena_, 0);
   while (!fits) {
     StorageId victim = SelectVictim();
     if (victim == kNone) {
@@ -296,6 +323,7 @@ uint64_t Runtime::SetBudget(uint64_t bytes) {
     Evict(victim, /*eager=*/false);
     arena_->SetCapacity(bytes, &fits);
   }
+  Tell([&](Observer& o) { o.OnBudget(bytes); });
   return old;
 }
 

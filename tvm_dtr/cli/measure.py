@@ -43,6 +43,7 @@ class Settings:
     seed: int
     policy: str
     trace: bool = False
+    arena: str | None = None
     profile: bool = False
 
 
@@ -68,7 +69,9 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
     import tvm_dtr
 
     inputs = synthetic_inputs(program, settings.seed)
-    vm = tvm_dtr.VirtualMachine(program, memory_budget=budget, policy=settings.policy)
+    vm = tvm_dtr.VirtualMachine(
+        program, memory_budget=budget, policy=settings.policy, arena=settings.arena
+    )
     seconds: list[float] = []
     losses: list[float] = []
     tensors = 0
@@ -92,6 +95,7 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
     choice = vm.policy_choice
     row.update(
         policy=vm.policy,
+        arena=vm.arena,
         policy_reason=None if choice is None else choice.reason(),
         predicted_slowdown=None if choice is None else choice.prediction["slowdown"],
     )

@@ -5,7 +5,20 @@ file per family of ops, and builds Relay in graph form. Initializers become para
 statistics become state, shapes are static, and normalization computes with batch statistics.
 """
 
-from . import activations, elementwise, nn, pooling, resize, shape
+from . import (
+    activations,
+    einsum,
+    elementwise,
+    indexing,
+    losses,
+    nn,
+    normalization,
+    pooling,
+    recurrent,
+    reductions,
+    resize,
+    shape,
+)
 from .importer import ImportedModel, import_model
 from .load import load_model
 from .registry import CONVERTERS
@@ -14,11 +27,17 @@ __all__ = [
     "CONVERTERS",
     "ImportedModel",
     "activations",
+    "einsum",
     "elementwise",
     "import_model",
+    "indexing",
     "load_model",
+    "losses",
     "nn",
+    "normalization",
     "pooling",
+    "recurrent",
+    "reductions",
     "resize",
     "shape",
 ]
