@@ -134,9 +134,10 @@ def as_markdown(rows: list[dict[str, Any]], arguments: Any) -> str:
         "# Step time against PyTorch eager",
         "",
         f"{machine()}, {THREADS} threads on both sides. Forward, loss, backward and SGD; the same",
-        "model, weights and batch; steps in turn. *Ratio*: ours over PyTorch's, the median over the",
-        f"rounds; *least*: of the least times. Made by `python benchmarks/pytorch.py --models "
-        f"{arguments.models} --rounds {arguments.rounds} --clock {arguments.clock}`.",
+        "model, weights and batch; steps in turn. *Ratio*: ours over PyTorch's, the median over",
+        "the rounds; *least*: of the least times. Made by",
+        f"`python benchmarks/pytorch.py --models {arguments.models} --rounds {arguments.rounds} "
+        f"--clock {arguments.clock}`.",
         "",
         "| model | batch | ours ms | PyTorch ms | ratio | least |",
         "|---|--:|--:|--:|--:|--:|",

@@ -2,9 +2,10 @@
 
     python benchmarks/torch_worker.py MODEL.onnx BATCH.npz THREADS CLOCK
 
-Needs torch, onnx and numpy, nothing of this project. CLOCK is a function of the module time. Says "ready" and the loss of the first step;
-then runs one step for each line on standard input and answers with its seconds. A step is what a
-user of PyTorch writes: forward, cross_entropy, backward, SGD without momentum.
+Needs torch, onnx and numpy, nothing of this project. CLOCK is a function of the module time. Says
+"ready" and the loss of the first step; then runs one step for each line on standard input and
+answers with its seconds. A step is what a user of PyTorch writes: forward, cross_entropy, backward,
+SGD without momentum.
 """
 
 from __future__ import annotations
