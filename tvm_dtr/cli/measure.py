@@ -36,7 +36,9 @@ class MismatchError(DTRError):
 
 @dataclass(frozen=True)
 class Settings:
-    """What the runs of one comparison share. ``trace``: sample memory over one more step."""
+    """What the runs of one comparison share. ``trace``: sample memory over one more step.
+    ``events``: the file that takes the event trace of all steps; ``baseline``: the row of the run
+    without a budget."""
 
     model: str
     steps: int
@@ -45,6 +47,8 @@ class Settings:
     trace: bool = False
     arena: str | None = None
     profile: bool = False
+    events: str | None = None
+    baseline: dict[str, Any] | None = None
 
 
 @dataclass
@@ -72,6 +76,8 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
     vm = tvm_dtr.VirtualMachine(
         program, memory_budget=budget, policy=settings.policy, arena=settings.arena
     )
+    if settings.events is not None:
+        vm.start_trace(settings.events, settings.model)
     seconds: list[float] = []
     losses: list[float] = []
     tensors = 0
@@ -92,10 +98,12 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
                 tensors = len(outputs) + len(vm.parameters)
             report(step + 1)
     row = _row(settings, budget, vm.stats, seconds, losses)
-    choice = vm.policy_choice
+    choice, planned = vm.policy_choice, vm.planned_steps
     row.update(
         policy=vm.policy,
         arena=vm.arena,
+        planner=vm.stats.get("planner"),
+        planning_failure=None if planned is None else planned.reason,
         policy_reason=None if choice is None else choice.reason(),
         predicted_slowdown=None if choice is None else choice.prediction["slowdown"],
     )
@@ -103,6 +111,10 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
     row.update(verified=verify, verified_tensors=tensors)
     if profile is not None:
         row.update(profiled_steps=max(settings.steps - 1, 1), profile=profile)
+    if settings.events is not None:
+        if settings.baseline is not None:
+            row["slowdown"] = row["step_seconds"] / settings.baseline["step_seconds"]
+        vm.stop_trace(row={name: value for name, value in row.items() if name != "profile"})
     return Run(row, _trace(vm, inputs, label) if settings.trace else None, profile)
 
 
