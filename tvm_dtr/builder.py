@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from tvm import relay
 
-from .autodiff import gradients, inline_composites
+from .autodiff import cluster_elementwise, gradients, inline_composites
 from .autodiff.scalars import scalar
 from .errors import ModelError, UsageError
 from .frontend import ImportedModel, import_model
@@ -170,6 +170,8 @@ class _StepBuilder:
         names = list(self.variables)
         function = relay.Function([self.variables[n] for n in names], relay.Tuple(fields))
         typed = infer_function(function)
+        fields = cluster_elementwise(list(typed.body.fields))
+        typed = infer_function(relay.Function(typed.params, relay.Tuple(fields)))
         self.variables = dict(zip(names, typed.params, strict=True))
         loss, *rest = typed.body.fields
         count = len(self.model.outputs)
