@@ -15,12 +15,17 @@ from tvm.relay.expr import ExprWithOp as Expr
 def children(expr: Expr) -> list[Expr]:
     """What ``expr`` is computed from, in evaluation order."""
     if isinstance(expr, relay.Call):
-        return list(expr.args)
+        return [expr.op, *expr.args] if _calls_value(expr) else list(expr.args)
     if isinstance(expr, relay.Tuple):
         return list(expr.fields)
     if isinstance(expr, relay.TupleGetItem):
         return [expr.tuple_value]
     return []
+
+
+def _calls_value(call: relay.Call) -> bool:
+    """Whether what is called is itself computed: a closure, such as a pullback."""
+    return isinstance(call.op, relay.TupleGetItem)
 
 
 def post_order(roots: Iterable[Expr], known: Iterable[Expr] = ()) -> list[Expr]:
@@ -51,7 +56,8 @@ def rebuild(expr: Expr, mapped: Callable[[Expr], Expr], span: relay.Span | None 
         return expr
     if isinstance(expr, relay.Call):
         span = span if restamp else expr.span
-        return relay.Call(expr.op, new, expr.attrs, expr.type_args, span)
+        op = new.pop(0) if _calls_value(expr) else expr.op
+        return relay.Call(op, new, expr.attrs, expr.type_args, span)
     if isinstance(expr, relay.Tuple):
         return relay.Tuple(new)
     return relay.TupleGetItem(new[0], expr.index)
