@@ -7,6 +7,7 @@ DEMO_BATCH ?= 64
 DEMO_STEPS ?= 5
 DEMO_BUDGET ?= 40%
 PYTEST_ARGS ?=
+TEST_JOBS ?= 2
 
 BIN := $(VENV)/bin
 # Run from outside the source folder, so that the installed package is the one imported.
@@ -65,7 +66,7 @@ demo: install
 # installed package.
 test: install
 	cd $(VENV) && bin/pytest -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) \
-	  $(CURDIR)/tests/python $(PYTEST_ARGS)
+	  $(CURDIR)/tests/python -n $(TEST_JOBS) --dist loadfile $(PYTEST_ARGS)
 
 # The committed type stub of _core must be what the installed _core says.
 lint: $(VENV)/.tools

@@ -2,23 +2,45 @@
 
 Each is made with ``onnx.helper`` alone, parameters as initializers with readable names
 (``layer1.0.conv1.weight``), normalization in training mode, opset 17, input ``x`` and output
-``logits``.
+``logits``. Models of images are for 32x32 pixels unless their name says otherwise.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import onnx
 
 from tvm_dtr.errors import UsageError
+from tvm_dtr.models.bottleneck import resnet50
+from tvm_dtr.models.densenet import densenet121
+from tvm_dtr.models.gpt import gpt
+from tvm_dtr.models.lstm import lstm
 from tvm_dtr.models.mlp import mlp
 from tvm_dtr.models.mobilenet import mobilenet
 from tvm_dtr.models.resnet import resnet
+from tvm_dtr.models.unet import unet
 from tvm_dtr.models.vgg import vgg16
 
-__all__ = ["MODELS", "ModelInfo", "make", "mlp", "mobilenet", "resnet", "vgg16"]
+__all__ = [
+    "MODELS",
+    "ModelInfo",
+    "densenet121",
+    "gpt",
+    "lstm",
+    "make",
+    "mlp",
+    "mobilenet",
+    "resnet",
+    "resnet50",
+    "unet",
+    "vgg16",
+]
+
+Builder = Callable[..., onnx.ModelProto]  # takes batch and seed
 
 
 @dataclass(frozen=True)
@@ -28,24 +50,50 @@ class ModelInfo:
     description: str
     input_shape: tuple[int, ...]
     parameters: int
+    builder: Builder
 
 
-IMAGE = (3, 32, 32)
+IMAGE, PHOTO = (3, 32, 32), (3, 224, 224)
+_GPT2 = {"layers": 12, "width": 768, "heads": 12, "context": 1024, "vocabulary": 50257}
 MODELS: dict[str, ModelInfo] = {
-    "mlp": ModelInfo("MLP, 4 hidden layers of 512", (784,), 1_195_018),
-    "mobilenet": ModelInfo("MobileNet v1", IMAGE, 3_217_226),
-    "resnet20": ModelInfo("ResNet, 3 blocks a stage", IMAGE, 272_474),
-    "resnet32": ModelInfo("ResNet, 5 blocks a stage", IMAGE, 466_906),
-    "resnet44": ModelInfo("ResNet, 7 blocks a stage", IMAGE, 661_338),
-    "resnet56": ModelInfo("ResNet, 9 blocks a stage", IMAGE, 855_770),
-    "resnet110": ModelInfo("ResNet, 18 blocks a stage", IMAGE, 1_730_714),
-    "resnet1202": ModelInfo("ResNet, 200 blocks a stage", IMAGE, 19_424_026),
-    "vgg16": ModelInfo("VGG-16 with batch normalization", IMAGE, 15_249_354),
+    "mlp": ModelInfo("MLP, 4 hidden layers of 512", (784,), 1_195_018, mlp),
+    "lstm": ModelInfo("LSTM of 128, 28 steps", (28, 28), 81_674, lstm),
+    "mobilenet": ModelInfo("MobileNet v1", IMAGE, 3_217_226, mobilenet),
+    "resnet20": ModelInfo("ResNet, 3 blocks a stage", IMAGE, 272_474, partial(resnet, 20)),
+    "resnet32": ModelInfo("ResNet, 5 blocks a stage", IMAGE, 466_906, partial(resnet, 32)),
+    "resnet44": ModelInfo("ResNet, 7 blocks a stage", IMAGE, 661_338, partial(resnet, 44)),
+    "resnet56": ModelInfo("ResNet, 9 blocks a stage", IMAGE, 855_770, partial(resnet, 56)),
+    "resnet110": ModelInfo("ResNet, 18 blocks a stage", IMAGE, 1_730_714, partial(resnet, 110)),
+    "resnet1202": ModelInfo("ResNet, 200 blocks a stage", IMAGE, 19_424_026, partial(resnet, 1202)),
+    "resnet50": ModelInfo("ResNet-50 of bottleneck blocks", IMAGE, 23_520_842, resnet50),
+    "resnet50-224": ModelInfo(
+        "ResNet-50, 1000 classes", PHOTO, 25_557_032, partial(resnet50, size=224, classes=1000)
+    ),
+    "vgg16": ModelInfo("VGG-16 with batch normalization", IMAGE, 15_249_354, vgg16),
+    "densenet121": ModelInfo("DenseNet-121", IMAGE, 6_956_298, densenet121),
+    "densenet121-224": ModelInfo(
+        "DenseNet-121, 1000 classes",
+        PHOTO,
+        7_978_856,
+        partial(densenet121, size=224, classes=1000),
+    ),
+    "unet": ModelInfo("U-Net, 16 channels at the top", (3, 64, 64), 1_942_384, unet),
+    "unet-256": ModelInfo(
+        "U-Net, 64 channels at the top",
+        (3, 256, 256),
+        31_036_864,
+        partial(unet, size=256, width=64),
+    ),
+    "gpt": ModelInfo("GPT of 4 layers of 128, bytes", (128,), 842_496, gpt),
+    "gpt2": ModelInfo("GPT-2 of 12 layers of 768", (1024,), 124_439_808, partial(gpt, **_GPT2)),
 }
 
 
 def make(name: str, *, batch: int | None = 64, seed: int = 0) -> onnx.ModelProto:
-    """Builds a model by name; besides MODELS every ResNet depth of 6n + 2 (``resnet14``) works.
+    """Builds a model by name.
+
+    Besides MODELS every ResNet of basic blocks of a depth of 6n + 2 (``resnet14``) works, and every
+    number of hidden layers of the MLP (``mlp160``).
 
     Args:
       batch: rows of the input, or None for a symbolic first dimension called "batch".
@@ -56,13 +104,19 @@ def make(name: str, *, batch: int | None = 64, seed: int = 0) -> onnx.ModelProto
     """
     if batch is not None and batch < 1:
         raise UsageError(f"batch {batch}: expected a positive number of rows")
-    depth = re.fullmatch(r"resnet(\d{1,4})", name)
-    if depth:
-        try:
-            return resnet(int(depth[1]), batch=batch, seed=seed)
-        except ValueError as error:
-            raise UsageError(f"model '{name}': {error}") from None
-    builders = {"mlp": mlp, "mobilenet": mobilenet, "vgg16": vgg16}
-    if name not in builders:
+    try:
+        return _builder(name)(batch=batch, seed=seed)
+    except ValueError as error:
+        raise UsageError(f"model '{name}': {error}") from None
+
+
+def _builder(name: str) -> Builder:
+    if name in MODELS:
+        return MODELS[name].builder
+    numbered = re.fullmatch(r"(resnet|mlp)(\d{1,4})", name)
+    if numbered is None:
         raise UsageError(f"unknown model '{name}': expected one of {', '.join(MODELS)}")
-    return builders[name](batch=batch, seed=seed)
+    number = int(numbered[2])
+    return (
+        partial(resnet, number) if numbered[1] == "resnet" else partial(mlp, hidden_layers=number)
+    )

@@ -161,6 +161,8 @@ nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const 
 }  // namespace
 
 NB_MODULE(_core, m) {
+  // Caches of the package hold objects until the process ends; that is no leak to warn a user of.
+  nb::set_leak_warnings(false);
   m.doc() = "The core of tvm-dtr: replay of programs on the DTR runtime. No TVM.";
   m.def("searches", &dtr::SearchNames, "Names that --search takes.");
   m.def("policies", &dtr::PolicyNames, "Names that --policy takes.");

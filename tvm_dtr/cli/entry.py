@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0, 1 when the work failed, 2 for wrong usage; 130, 143 stopped."""
     if sys.stdout is None:  # started with it closed
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    parser = _parser()
+    parser = make_parser()
     try:
         arguments = parser.parse_args(argv)
     except SystemExit as stop:  # argparse has printed its message
@@ -120,7 +120,8 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(WRONG_USAGE)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Every command with its options; docs/command_reference.py reads it too."""
     parser = _Parser(
         prog="tvm-dtr",
         description="Train ONNX models with TVM under a hard memory budget.",
