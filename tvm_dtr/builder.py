@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import onnx
 from tvm import relay
 
-from .autodiff import gradients, inline_composites
+from .autodiff import inline_composites
 from .autodiff.scalars import scalar
+from .control_flow import differentiate, lower_step
 from .errors import ModelError
 from .frontend import ImportedModel, import_model
 from .losses import Loss, make_loss
@@ -107,10 +108,9 @@ class _StepBuilder:
         updates = self.model.running_updates
         fields = [loss, *(e for _, e in self.model.outputs), *updates.values()]
         names = list(self.variables)
-        function = relay.Function([self.variables[n] for n in names], relay.Tuple(fields))
-        typed = infer_function(function)
-        self.variables = dict(zip(names, typed.params, strict=True))
-        loss, *rest = typed.body.fields
+        graph = self.model.control_flow.graph([self.variables[n] for n in names], fields)
+        self.variables = dict(zip(names, graph.params, strict=True))
+        loss, *rest = graph.results
         count = len(self.model.outputs)
         self.model.outputs = [
             (n, e) for (n, _), e in zip(self.model.outputs, rest[:count], strict=True)
@@ -121,7 +121,9 @@ class _StepBuilder:
     def _add_gradients(self, loss: Expr) -> list[str]:
         """Updates or gradients, last layer first; returns the names that have a gradient."""
         names = self._backward_order(loss)
-        grads = gradients(loss, scalar(1, dtype_of(loss)), [self.variables[n] for n in names])
+        wrt = [self.variables[n] for n in names]
+        seed = scalar(1, dtype_of(loss))
+        grads, self.sharing = differentiate(self.model.control_flow, [loss], [seed], wrt)
         trained = []
         for name, grad in zip(names, grads, strict=True):
             if grad is None:
@@ -161,18 +163,24 @@ class _StepBuilder:
             self._add(f"{slot}:{name}", "state", expr)
 
     def _finish(self, trained: list[str]) -> TrainingStep:
-        fields = inline_composites([expr for _, expr in self.results])
+        fields = inline_composites(self.sharing([expr for _, expr in self.results]))
         names = [spec.name for spec in self.inputs] + list(self.state)
-        params = [self.variables[name] for name in names]
-        function = infer_function(relay.Function(params, relay.Tuple(fields)))
-        fields = use_own_kernels(list(function.body.fields))
-        function = infer_function(relay.Function(function.params, relay.Tuple(fields)))
+        control_flow = self.model.control_flow
+        graph = control_flow.graph([self.variables[name] for name in names], fields)
+        fields = use_own_kernels(graph.results)
+        module = None
+        if control_flow:
+            module = lower_step(graph.params, fields, control_flow)
+            function = module["main"]
+        else:
+            function = infer_function(relay.Function(graph.params, relay.Tuple(fields)))
         state = [
             TensorSpec(n, *tensor_type(p))
-            for n, p in zip(self.state, function.params[len(self.inputs) :], strict=True)
+            for n, p in zip(self.state, graph.params[len(self.inputs) :], strict=True)
         ]
         return TrainingStep(
             function=function,
+            module=module,
             inputs=self.inputs,
             state=state,
             initial_state=self.state,

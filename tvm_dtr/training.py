@@ -11,10 +11,14 @@ import numpy as np
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor that goes into a step. ``classes``: its values are 0 to ``classes - 1``, if set."""
+    """A tensor that goes into a step.
+
+    ``shape``: a name stands for a size that may change from step to step; the same name is the
+    same size. ``classes``: the values are 0 to ``classes - 1``, if set.
+    """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
     dtype: str
     classes: int | None = None
 
@@ -41,6 +45,9 @@ class TrainingStep:
     from the last layer to the first, each as soon as its gradient is final. Nothing is written in
     place: state goes in and comes out as values.
 
+    With control flow that depends on the data, ``module`` is the whole of it, not yet typed: a
+    Relay module of recursive functions whose "main" is ``function``.
+
     ``parameter_names`` is the trainable part of the state; ``sources`` maps the spans of calls to
     (name, op) of the ONNX node they come from.
     """
@@ -52,6 +59,7 @@ class TrainingStep:
     results: list[Result]
     parameter_names: list[str]
     sources: dict[str, tuple[str, str]] = field(default_factory=dict)
+    module: Any = None
 
 
-Shapes = Mapping[str, Sequence[int]]
+Shapes = Mapping[str, Sequence[int | str]]

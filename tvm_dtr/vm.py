@@ -109,7 +109,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         _check_policy(policy)
         #: Why the policy was chosen; None where nothing was predicted.
         self.policy_choice: Choice | None = None
-        if budget is not None and self._program is not None:
+        if budget is not None and self._program is not None and not self._program.control_flow:
             self.policy_choice = choose_policy(self._program, budget, policy, seed, thrash_limit)
             policy = self.policy_choice.policy
         self.policy = "dtr-eq" if policy == "auto" else policy
@@ -258,7 +258,14 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         ``remat_seconds``, ``search_seconds``, ``evictions``, ``rematerializations``, ``loss``;
         and ``steps`` so far. For a bare executable, everything since ``reset_stats``.
         """
-        peak = None if self._program is None else self._program.unbudgeted_peak_bytes
+        peak = None
+        if self._program is not None:
+            measured = self._program.control_flow
+            peak = (
+                self._program.measured_peak_bytes
+                if measured
+                else self._program.unbudgeted_peak_bytes
+            )
         return (self._last or self._measured()) | {
             "unbudgeted_peak_bytes": peak,
             "steps": self._steps,

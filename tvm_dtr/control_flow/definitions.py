@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tvm import relay
 
-from ..relay_graph import Expr, infer_local
+from ..relay_graph import Expr, infer_function, infer_local
 
 Type = relay.Type
 INDEX = relay.TensorType((), "int64")
@@ -125,6 +125,13 @@ class Definitions:
         self.variables[name] = variable
         span = span or relay.Span(relay.SourceName(name), 0, 0, 0, 0)
         return infer_local(relay.Call(variable, list(args), span=span))
+
+    def graph(self, params: Sequence[relay.Var], results: Sequence[Expr]) -> Graph:
+        """A body with every expression in it typed, as rules of differentiation need it."""
+        names = list(self.variables.values())
+        function = relay.Function([*names, *params], relay.Tuple(list(results)))
+        typed = infer_function(function)
+        return Graph(list(typed.params[len(names) :]), list(typed.body.fields))
 
     def of(self, expr: Expr) -> Definition | None:
         """The definition that ``expr`` calls, if it is a call of control flow."""

@@ -205,9 +205,13 @@ class _AugmentedLoopFunction:
         for k, rows in enumerate(self.rows):
             stacked = rows.stack(relay.TupleGetItem(out, loop.states + k))
             fields.append(_sized(stacked, self.kind.ret_type.fields[loop.states + k]))
-        fields.append(self._outer_pullback(relay.TupleGetItem(out, len(result.fields) - 1)))
+        inner = relay.Var("pullback")
+        fields.append(self._outer_pullback(inner))
         start = relay.Call(self.step, [relay.const(0, "int64"), *frame.params])
-        whole = relay.Let(out, start, relay.Tuple(fields))
+        whole = relay.Let(
+            inner, relay.TupleGetItem(out, len(result.fields) - 1), relay.Tuple(fields)
+        )
+        whole = relay.Let(out, start, whole)
         return relay.Function(frame.params, whole, self.kind.ret_type)
 
     def _iteration(self) -> Expr:
@@ -265,12 +269,25 @@ class _AugmentedLoopFunction:
         seeds = [relay.Var("dy", t) for t in self.outer.arg_types]
         fields = [
             *seeds[: len(self.augmented.states)],
-            *(rows.empty() for rows in self.scan_rows),
+            *(self._rows_not_reached(k) for k in range(len(self.scan_rows))),
             *(filled(0, t) for t in self.captured_types),
         ]
         pullback = relay.Function(seeds, relay.Tuple(fields), self.inner.ret_type)
         lists = [rows.empty() for rows in self.rows]
         return relay.Tuple([*self.frame.states, *lists, pullback])
+
+    def _rows_not_reached(self, k: int) -> Expr:
+        """Gradients of the rows behind the last one that the loop has taken: zeros."""
+        scan, rows = self.frame.scans[self.augmented.scans[k]], self.scan_rows[k]
+        first = scan.type_annotation.shape[0]
+        if isinstance(first, tvm.tir.Any):
+            shape = relay.shape_of(scan, "int64")
+            count = relay.take(shape, relay.const(0, "int64"), mode="clip")
+        elif int(first) == self.loop.length:
+            return rows.empty()
+        else:
+            count = relay.const(int(first), "int64")
+        return rows.zeros(relay.subtract(count, self.frame.index))
 
     def _outer_pullback(self, inner: Expr) -> relay.Function:
         """The step's pullback with its lists of rows stacked."""

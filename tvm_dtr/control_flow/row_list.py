@@ -26,6 +26,7 @@ class RowList:
     nil: adt.Constructor
     cons: adt.Constructor
     stacking: relay.GlobalVar
+    zeroing: relay.GlobalVar
 
     def empty(self) -> Expr:
         return self.nil()
@@ -33,6 +34,10 @@ class RowList:
     def push(self, row: Expr, rest: Expr) -> Expr:
         """``row`` before the rows of ``rest``."""
         return self.cons(relay.reshape(row, [1, *(int(n) for n in self.row.shape)]), rest)
+
+    def zeros(self, count: Expr) -> Expr:
+        """``count`` (int64) rows of zeros; none if it is negative."""
+        return relay.Call(self.zeroing, [count, self.nil()])
 
     def stack(self, rows: Expr) -> Expr:
         """The rows as one tensor of shape (number of rows, \\*row.shape)."""
@@ -59,9 +64,11 @@ class RowLists:
         nil = adt.Constructor(f"NoRows_{key}", [], name)
         cons = adt.Constructor(f"Rows_{key}_", [chunk, kind], name)
         self.module[name] = adt.TypeData(name, [], [nil, cons])
-        rows = RowList(row, kind, nil, cons, relay.GlobalVar(f"stack_{key}"))
+        names = [relay.GlobalVar(f"{verb}_{key}") for verb in ("stack", "zero_rows")]
+        rows = RowList(row, kind, nil, cons, *names)
         pairs = relay.GlobalVar(f"join_pairs_{key}")
         self.module[pairs] = _join_pairs(rows, pairs)
+        self.module[rows.zeroing] = _zero_rows(rows)
         self.module[rows.stacking] = _stack(rows, pairs)
         return rows
 
@@ -87,6 +94,16 @@ def _join_pairs(rows: RowList, itself: relay.GlobalVar) -> relay.Function:
         ],
     )
     return relay.Function([given], body, rows.type)
+
+
+def _zero_rows(rows: RowList) -> relay.Function:
+    count, made = relay.var("count", shape=(), dtype="int64"), relay.Var("made", rows.type)
+    shape = [int(n) for n in rows.row.shape]
+    zero = relay.full(relay.const(0, rows.row.dtype), shape, rows.row.dtype)
+    left = relay.subtract(count, relay.const(1, "int64"))
+    again = relay.Call(rows.zeroing, [left, rows.push(zero, made)])
+    body = relay.If(relay.greater(count, relay.const(0, "int64")), again, made)
+    return relay.Function([count, made], body, rows.type)
 
 
 def _stack(rows: RowList, pairs: relay.GlobalVar) -> relay.Function:

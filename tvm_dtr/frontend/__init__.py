@@ -5,7 +5,16 @@ file per family of ops, and builds Relay in graph form. Initializers become para
 statistics become state, shapes are static, and normalization computes with batch statistics.
 """
 
-from . import activations, elementwise, nn, pooling, resize, shape
+from . import (
+    activations,
+    control_flow,
+    elementwise,
+    nn,
+    pooling,
+    resize,
+    runtime_shape,
+    shape,
+)
 from .importer import ImportedModel, import_model
 from .load import load_model
 from .registry import CONVERTERS

@@ -6,7 +6,7 @@ import math
 
 from tvm import relay
 
-from ..relay_graph import Expr, post_order, rebuild, shape_of
+from ..relay_graph import Expr, calls_op, post_order, rebuild, shape_of
 from .direct_conv import conv2d
 from .registration import ints
 
@@ -16,7 +16,7 @@ def use_own_kernels(roots: list[Expr]) -> list[Expr]:
     table: dict[Expr, Expr] = {}
     for expr in post_order(roots):
         new = rebuild(expr, table.__getitem__)
-        if isinstance(expr, relay.Call) and expr.op.name == "nn.conv2d":
+        if calls_op(expr, "nn.conv2d"):
             new = _own_conv2d(expr, new)
         table[expr] = new
     return [table[root] for root in roots]
