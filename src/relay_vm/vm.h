@@ -113,6 +113,7 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   // dispatch.cc: one method for each opcode. They leave pc_ at the next instruction.
   void Dispatch();
   void PushFrame(const VMFunction& function, RegName result);
+  void KillAfterCall(size_t caller, Index next, RegName result);
   void Move(const Instruction& in);
   bool Ret(const Instruction& in);  // true when the outermost frame is ready to return
   void Invoke(const Instruction& in);

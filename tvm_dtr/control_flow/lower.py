@@ -21,6 +21,7 @@ from .definitions import (
     Loop,
     Type,
 )
+from .hoist import invariants
 from .row_list import RowLists
 
 
@@ -116,7 +117,7 @@ class _Lowering:
         lists = [self.lists.of(t) for t in row_types]
         state_types = [v.checked_type for v in loop.state_params]
         result = relay.TupleType(state_types + [rows.type for rows in lists])
-        values = substitute(self.resolve(loop.body.results), frame.binding)
+        values = frame.bind(self.resolve(loop.body.results))
 
         def again(new: list[Expr]) -> Expr:
             rest = relay.Call(step, frame.next_arguments(new[0], new[1 : 1 + loop.states]))
@@ -137,7 +138,7 @@ class _Lowering:
         for k, rows in enumerate(lists):
             stacked = rows.stack(relay.TupleGetItem(out, loop.states + k))
             fields.append(_sized(stacked, kind.ret_type.fields[loop.states + k]))
-        start = relay.Call(step, [relay.const(0, "int64"), *frame.params])
+        start = relay.Call(step, frame.first_arguments())
         return relay.Function(
             frame.params, relay.Let(out, start, relay.Tuple(fields)), kind.ret_type
         )
@@ -159,17 +160,35 @@ class _Frame:
         self.captured = rest[loop.states + loop.scans :]
         self.params = [self.count, self.condition, *rest]
         self.index = relay.Var("i", INDEX)
-        self.step_params = [self.index, *self.params]
+        self.invariants: list[Expr] = []  # computed once, from the captured values
+        self.invariant_params: list[relay.Var] = []
         rows = [row_of(scan, self.index) for scan in self.scans]
         values = [self.index, self.condition, *self.states, *rows, *self.captured]
         self.binding = dict(zip(loop.body.params, values, strict=True))
+
+    @property
+    def step_params(self) -> list[relay.Var]:
+        return [self.index, *self.params, *self.invariant_params]
+
+    def bind(self, roots: list[Expr]) -> list[Expr]:
+        """What a step computes, over its parameters; once for each frame."""
+        captured = self.loop.captured_params
+        hoisted, types = invariants(roots, captured)
+        self.invariant_params = [relay.Var("invariant", t) for t in types]
+        self.invariants = substitute(hoisted, self.binding)
+        binding = {**self.binding, **dict(zip(hoisted, self.invariant_params, strict=True))}
+        return substitute(roots, binding)
+
+    def first_arguments(self) -> list[Expr]:
+        return [relay.const(0, "int64"), *self.params, *self.invariants]
 
     def goes_on(self) -> Expr:
         return relay.logical_and(relay.less(self.index, self.count), self.condition)
 
     def next_arguments(self, condition: Expr, states: list[Expr]) -> list[Expr]:
         after = relay.add(self.index, relay.const(1, "int64"))
-        return [after, self.count, condition, *states, *self.scans, *self.captured]
+        rest = [*self.scans, *self.captured, *self.invariant_params]
+        return [after, self.count, condition, *states, *rest]
 
 
 class _AugmentedLoopFunction:
@@ -198,7 +217,8 @@ class _AugmentedLoopFunction:
         loop, frame = self.loop, self.frame
         states = [v.checked_type for v in loop.state_params]
         result = relay.TupleType([*states, *(r.type for r in self.rows), self.inner])
-        body = relay.If(frame.goes_on(), self._iteration(), self._end())
+        iteration = self._iteration()
+        body = relay.If(frame.goes_on(), iteration, self._end())
         self.lowering.module[self.step] = relay.Function(frame.step_params, body, result)
         out = relay.Var("out")
         fields = [relay.TupleGetItem(out, i) for i in range(loop.states)]
@@ -207,7 +227,7 @@ class _AugmentedLoopFunction:
             fields.append(_sized(stacked, self.kind.ret_type.fields[loop.states + k]))
         inner = relay.Var("pullback")
         fields.append(self._outer_pullback(inner))
-        start = relay.Call(self.step, [relay.const(0, "int64"), *frame.params])
+        start = relay.Call(self.step, frame.first_arguments())
         whole = relay.Let(
             inner, relay.TupleGetItem(out, len(result.fields) - 1), relay.Tuple(fields)
         )
@@ -218,7 +238,7 @@ class _AugmentedLoopFunction:
         loop, gradients = self.loop, self.augmented.gradients
         made = [g for g in gradients if g is not None]
         roots = self.lowering.resolve([*loop.body.results, *made])
-        bound = substitute(roots, self.frame.binding)
+        bound = self.frame.bind(roots)
         count = len(loop.body.results)
         found = iter(bound[count:])
         self.gradients = [None if g is None else next(found) for g in gradients]
