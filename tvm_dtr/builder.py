@@ -15,11 +15,13 @@ from .errors import ModelError
 from .frontend import ImportedModel, import_model
 from .losses import Loss, make_loss
 from .optim import Optimizer, check_optimizer
+from .program_cache import cached_program
 from .relay_graph import Expr, dtype_of, infer_function, post_order, stamp, tensor_type
 from .relay_ops import use_own_kernels
 from .training import Result, Shapes, TensorSpec, TrainingStep
 
 if TYPE_CHECKING:
+    from .compile.kernels import Progress
     from .program import Program
 
 Model = str | os.PathLike[str] | onnx.ModelProto
@@ -46,16 +48,28 @@ def build(
     optimizer: Optimizer | None = None,
     target: Any = "llvm",
     shapes: Shapes | None = None,
+    progress: Progress | None = None,
+    jobs: int | None = None,
 ) -> Program:
     """Compile the training step of an ONNX model for a target.
 
-    ``model`` is a path or a ModelProto; ``shapes`` gives the sizes of inputs with dynamic
-    dimensions, by name. Raises ModelError and UsageError as :func:`make_training_step`.
-    """
-    step = make_training_step(model, loss=loss, optimizer=optimizer, shapes=shapes)
-    from .compile import compile_step
+    A program that was built before, with this package on this machine, comes from the cache.
 
-    return compile_step(step, target)
+    ``model`` is a path or a ModelProto; ``shapes`` gives the sizes of inputs with dynamic
+    dimensions, by name. ``progress`` is called with (done, total, what is done), a total of 0
+    meaning that it is not known; ``jobs`` is the most compiler processes at a time, by default one
+    per CPU. Raises ModelError and UsageError as :func:`make_training_step`.
+    """
+    # All that a program depends on is in here: it is part of the key of the cache.
+    options: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "shapes": shapes}
+
+    def make() -> Program:
+        from .compile import compile_step
+
+        step = make_training_step(model, **options)
+        return compile_step(step, target, progress, jobs)
+
+    return cached_program(model, options, target, make)
 
 
 class _StepBuilder:

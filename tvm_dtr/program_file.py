@@ -71,7 +71,10 @@ def read_program(path: Path) -> Program:
     to do: the file is missing, no program or damaged, of another format or TVM version, or for
     a CPU that this machine is not.
     """
-    manifest, members = _checked_members(path)
+    manifest, members = checked_members(path)
+    reason = why_not_here(manifest)
+    if reason is not None:
+        raise ProgramError(f"{path}: {reason}; {_REBUILD} on this machine")
     try:
         return _program(manifest, members)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -103,13 +106,16 @@ def _manifest(program: Program, members: dict[str, bytes]) -> dict[str, Any]:
     }
 
 
-def _checked_members(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Manifest and members of a program file that this process can run."""
+def checked_members(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Manifest and members of a whole program file of this format, for whatever machine.
+
+    Raises ProgramError as read_program does.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             text, seal = archive.read(MANIFEST), archive.comment
             manifest = json.loads(text)
-            _check_versions(path, manifest)
+            _check_format(path, manifest)
             if seal != manifest_seal(text):
                 raise ProgramError(
                     f"{path}: the manifest does not match its checksum, it was changed after "
@@ -141,25 +147,30 @@ def _damaged(path: Path, what: str, cause: BaseException | None = None) -> NoRet
     ) from cause
 
 
-def _check_versions(path: Path, manifest: dict[str, Any]) -> None:
+def _check_format(path: Path, manifest: dict[str, Any]) -> None:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise KeyError("no program manifest")
-    expectations = [
-        ("format version", manifest["format_version"], FORMAT_VERSION),
-        ("TVM", manifest["tvm_version"], tvm_version()),
-        ("machine", manifest["machine"], machine()),
-    ]
-    for what, found, expected in expectations:
-        if found != expected:
-            raise ProgramError(
-                f"{path}: found {what} {found}, expected {expected}; {_REBUILD} on this machine"
-            )
+    found = manifest["format_version"]
+    if found != FORMAT_VERSION:
+        raise ProgramError(
+            f"{path}: found format version {found}, expected {FORMAT_VERSION}; {_REBUILD} on this "
+            "machine"
+        )
+
+
+def why_not_here(manifest: dict[str, Any]) -> str | None:
+    """Why this process cannot run a program, or None: what was found and what was expected."""
+    expectations = [("TVM", "tvm_version", tvm_version()), ("machine", "machine", machine())]
+    for what, key, expected in expectations:
+        if manifest[key] != expected:
+            return f"found {what} {manifest[key]}, expected {expected}"
     missing = missing_features(manifest["cpu_features"])
     if missing:
-        raise ProgramError(
-            f"{path}: found code for the CPU {manifest['cpu']}, expected one for this CPU, which "
-            f"has no {', '.join(missing)}; {_REBUILD} on this machine"
+        return (
+            f"found code for the CPU {manifest['cpu']}, expected one for this CPU, which has no "
+            f"{', '.join(missing)}"
         )
+    return None
 
 
 def _program(manifest: dict[str, Any], members: dict[str, bytes]) -> Program:

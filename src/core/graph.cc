@@ -59,11 +59,8 @@ void Graph::RemoveEdge(EdgeId id) {
   edges_.Remove(id);
 }
 
-void Graph::UpdateEvictable(StorageId id) {
+void Graph::Relist(StorageId id, bool eligible) {
   Storage& s = storages_[id];
-  bool eligible = s.resident && s.pins == 0 && s.locks == 0;
-  bool listed = s.evictable_index != kNone;
-  if (eligible == listed) return;
   if (eligible) {
     s.evictable_index = static_cast<uint32_t>(evictable_.size());
     evictable_.push_back(

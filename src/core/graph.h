@@ -16,6 +16,7 @@
 
 #include "core/arena.h"
 #include "core/errors.h"
+#include "core/id_list.h"
 #include "core/types.h"
 
 namespace dtr {
@@ -58,9 +59,9 @@ struct Op {
   KernelId kernel = 0;
   double cost = 0;
   uint64_t workspace_bytes = 0;
-  std::vector<TensorId> inputs;   // as called, views included
-  std::vector<TensorId> outputs;  // root tensors
-  std::vector<EdgeId> edges;
+  IdList inputs;   // tensors as called, views included
+  IdList outputs;  // root tensors
+  IdList edges;
   uint32_t live_outputs = 0;
   bool live = false;
 };
@@ -89,6 +90,7 @@ class Slots {
   void Remove(uint32_t id) { free_.push_back(id); }
   T& operator[](uint32_t id) { return items_[id]; }
   const T& operator[](uint32_t id) const { return items_[id]; }
+  void Reserve(size_t count) { items_.reserve(count); }
   uint32_t capacity() const { return static_cast<uint32_t>(items_.size()); }
   uint32_t size() const { return static_cast<uint32_t>(items_.size() - free_.size()); }
 
@@ -160,7 +162,12 @@ class Graph {
   EdgeId AddEdge(StorageId parent, StorageId child, OpId op);
   void RemoveEdge(EdgeId id);
   // Brings the evictable list in line with the storage's state.
-  void UpdateEvictable(StorageId id);
+  void UpdateEvictable(StorageId id) {
+    const Storage& s = storages_[id];
+    bool eligible = s.resident && s.pins == 0 && s.locks == 0;
+    if (eligible != (s.evictable_index != kNone)) Relist(id, eligible);
+  }
+  void Relist(StorageId id, bool eligible);
   void Touch(StorageId id, double clock);
 
   Slots<Storage> storages_;

@@ -22,6 +22,13 @@ class Timer {
   std::chrono::steady_clock::time_point start_;
 };
 
+// Nobody waits for a kernel for longer than eleven days; sums of such costs stay finite, and a cost
+// that is no number counts as nothing. Negative ones stay: they ask for the measured time.
+double SaneCost(double cost) {
+  constexpr double kLongest = 1e15;
+  return cost != cost ? 0.0 : std::min(cost, kLongest);
+}
+
 }  // namespace
 
 void Runtime::Call(KernelId kernel, Span<TensorId> inputs, Span<TensorId> outputs, double cost,
@@ -37,7 +44,7 @@ void Runtime::Call(KernelId kernel, Span<TensorId> inputs, Span<TensorId> output
   }
   OpId id = graph_.ops_.Add();
   RecordOp(id, kernel, inputs, outputs);
-  graph_.ops_[id].cost = cost;
+  graph_.ops_[id].cost = SaneCost(cost);
   graph_.ops_[id].workspace_bytes = workspace_bytes;
   try {
     Execute(id, /*first_run=*/true, kNone);

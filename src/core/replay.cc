@@ -213,6 +213,9 @@ ReplayResult Replay(const Program& program, const ReplayOptions& options) {
     runtime_options.relax_pending = false;
   }
   Runtime runtime(arena.get(), &executor, runtime_options);
+  constexpr size_t kMost = size_t{1} << 16;  // records of longer programs come and go
+  runtime.Reserve(std::min(program.storages.size(), kMost), std::min(program.tensors.size(), kMost),
+                  std::min(program.ops.size(), kMost));
   Recorder recorder(options, &result);
   if (options.record_memory || options.record_events) runtime.set_observer(&recorder);
   uint32_t current_op = kNone;

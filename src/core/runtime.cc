@@ -18,6 +18,13 @@ Runtime::~Runtime() {
   }
 }
 
+void Runtime::Reserve(size_t storages, size_t tensors, size_t ops) {
+  graph_.storages_.Reserve(storages);
+  graph_.tensors_.Reserve(tensors);
+  graph_.ops_.Reserve(ops);
+  graph_.edges_.Reserve(2 * ops);
+}
+
 // -- Making ---------------------------------------------------------------------------------------
 
 StorageId Runtime::NewStorage(uint64_t bytes) {

@@ -75,6 +75,9 @@ class Runtime {
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
+  // Room for as many records, so that a program of known size does not grow them as it goes.
+  void Reserve(size_t storages, size_t tensors, size_t ops);
+
   // -- Making tensors. Each returned tensor carries one reference of the caller's. -------------
 
   // A pinned tensor in arena memory, contents undefined: write through Data().
@@ -97,9 +100,9 @@ class Runtime {
   // -- Running ----------------------------------------------------------------------------------
 
   // Runs `kernel` on `inputs` into `outputs` (tensors from NewTensor, not yet written).
-  // `cost` in nanoseconds, negative: take the measured time of this run. On an exception
-  // (BudgetError, ThrashError, or what the kernel threw) nothing is recorded and the same call
-  // may be made again.
+  // `cost` in nanoseconds, negative: take the measured time of this run; NaN counts as 0. On an
+  // exception (BudgetError, ThrashError, or what the kernel threw) nothing is recorded and the same
+  // call may be made again.
   void Call(KernelId kernel, Span<TensorId> inputs, Span<TensorId> outputs, double cost,
             uint64_t workspace_bytes);
 

@@ -83,6 +83,7 @@ void DtrVirtualMachine::Configure(uint64_t budget_bytes, const RuntimeOptions& o
     kernels = engine_->executor().kernels();
   }
   trace_.reset();
+  profile_.reset();
   engine_ = std::make_shared<Engine>(budget_bytes, options);
   engine_->executor().kernels() = std::move(kernels);
 }
@@ -189,9 +190,21 @@ ObjectRef DtrVirtualMachine::TraceMemory(bool on) {
   Engine::Use use(engine_.get());
   ObjectRef samples;
   if (trace_) samples = trace_->Samples();
+  profile_.reset();
   trace_ = on ? std::make_unique<MemoryTrace>(&engine_->arena()) : nullptr;
   engine_->runtime().set_observer(trace_.get());
   return samples;
+}
+
+ObjectRef DtrVirtualMachine::ProfileKernels(bool on) {
+  Engine::Use use(engine_.get());
+  ObjectRef rows;
+  if (profile_) rows = profile_->Rows();
+  trace_.reset();
+  const size_t kernels = engine_->executor().kernels().size();
+  profile_ = on ? std::make_unique<KernelProfile>(kernels) : nullptr;
+  engine_->runtime().set_observer(profile_.get());
+  return rows;
 }
 
 void DtrVirtualMachine::Attempt(TVMArgs args, TVMRetValue* rv) {
@@ -240,6 +253,10 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
       {"clear", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) { vm->Clear(); }},
       {"trace_memory", [](DtrVirtualMachine* vm, TVMArgs args,
                           TVMRetValue* rv) { *rv = vm->TraceMemory(args[0].operator bool()); }},
+      {"profile_kernels",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) {
+         *rv = vm->ProfileKernels(args[0].operator bool());
+       }},
       {"kernel_names",
        [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) {
          std::string names;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "relay_vm/engine.h"
+#include "relay_vm/kernel_profile.h"
 #include "relay_vm/trace.h"
 #include "relay_vm/workspace.h"
 
@@ -58,6 +59,9 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   void Clear();
   std::string StatsJson() const;
   ObjectRef TraceMemory(bool on);
+  // Starts or stops counting per kernel and returns what was counted so far; takes the place of
+  // the memory trace, as that does of it.
+  ObjectRef ProfileKernels(bool on);
   // Calls module function args[0] with the rest; what the caller is told comes as a string.
   void Attempt(TVMArgs args, TVMRetValue* rv);
 
@@ -158,6 +162,7 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   WorkspaceHooks hooks_;
   bool workspace_tracked_ = false;
   std::unique_ptr<MemoryTrace> trace_;
+  std::unique_ptr<KernelProfile> profile_;
 
   std::vector<ObjectRef> registers_;
   std::vector<CallFrame> calls_;

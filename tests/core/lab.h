@@ -19,10 +19,42 @@ inline uint64_t Mix(uint64_t hash, uint64_t value) {
   return hash * 0xff51afd7ed558ccdULL;
 }
 
+struct KernelFailure : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Passes everything on to another arena, but for the allocation that is to fail.
+class FailingArena : public dtr::Arena {
+ public:
+  explicit FailingArena(dtr::Arena* arena) : arena_(arena) {}
+  dtr::Block Allocate(uint64_t bytes) override {
+    if (fail_at >= 0 && fail_at-- == 0) return {};
+    return arena_->Allocate(bytes);
+  }
+  void Free(const dtr::Block& block) override { arena_->Free(block); }
+  bool Charge(uint64_t bytes) override { return arena_->Charge(bytes); }
+  void Discharge(uint64_t bytes) override { arena_->Discharge(bytes); }
+  uint64_t RoundedSize(uint64_t bytes) const override { return arena_->RoundedSize(bytes); }
+  uint64_t BytesToAllocate(uint64_t bytes) const override { return arena_->BytesToAllocate(bytes); }
+  uint64_t active() const override { return arena_->active(); }
+  uint64_t mapped() const override { return arena_->mapped(); }
+  uint64_t peak_active() const override { return arena_->peak_active(); }
+  uint64_t peak_mapped() const override { return arena_->peak_mapped(); }
+  void ResetPeak() override { arena_->ResetPeak(); }
+  uint64_t capacity() const override { return arena_->capacity(); }
+  uint64_t SetCapacity(uint64_t capacity, bool* fits) override {
+    return arena_->SetCapacity(capacity, fits);
+  }
+  int fail_at = -1;
+
+ private:
+  dtr::Arena* arena_;
+};
+
 class HashExecutor : public dtr::Executor {
  public:
   void Run(const dtr::KernelCall& call) override {
-    if (fail_at >= 0 && fail_at-- == 0) throw std::runtime_error("the kernel failed");
+    if (fail_at >= 0 && fail_at-- == 0) throw KernelFailure("the kernel failed");
     uint64_t hash = Mix(0, call.kernel);
     for (size_t i = 0; i < call.inputs.size(); ++i) hash = Mix(hash, Read(call.input_data[i]));
     for (size_t i = 0; i < call.outputs.size(); ++i) Write(call.output_data[i], Mix(hash, i));
@@ -48,7 +80,8 @@ class Lab : public dtr::Observer {
   explicit Lab(uint64_t units, const std::string& policy = "dtr-eq", double thrash_limit = 0,
                const std::string& dealloc = "eager")
       : arena(units == dtr::kUnlimited ? units : units * kUnit),
-        runtime(&arena, &executor, Options(policy, thrash_limit, dealloc)) {
+        failing_arena(&arena),
+        runtime(&failing_arena, &executor, Options(policy, thrash_limit, dealloc)) {
     runtime.set_observer(this);
   }
 
@@ -75,6 +108,7 @@ class Lab : public dtr::Observer {
       runtime.Call(kernel, inputs, made, cost, workspace);
     } catch (...) {
       for (dtr::TensorId t : made) runtime.Release(t);
+      names_.pop_back();  // the same op may be tried again
       throw;
     }
     return made;
@@ -94,6 +128,7 @@ class Lab : public dtr::Observer {
 
   HashExecutor executor;
   dtr::PageArena arena;
+  FailingArena failing_arena;
   dtr::Runtime runtime;
 
  private:

@@ -1,71 +1,11 @@
 // Properties of the runtime on random programs, failures, and long runs.
-#include <random>
-
 #include "check.h"
 #include "lab.h"
+#include "random_program.h"
 
 using dtr_test::HashExecutor;
 using dtr_test::Lab;
-using dtr_test::Mix;
-
-namespace {
-
-struct Held {
-  dtr::TensorId tensor;
-  uint64_t value;
-};
-
-// A random program of `ops` ops on `lab`; every held tensor's contents are checked against the
-// value the hashes must give.
-void RunRandomProgram(Lab* lab, uint64_t seed, int ops) {
-  std::mt19937_64 random(seed);
-  std::vector<Held> held;
-  lab->runtime.BeginInvocation(0);
-  for (uint64_t i = 0; i < 2; ++i) held.push_back({lab->Constant(i + 1), i + 1});
-  for (int i = 0; i < ops; ++i) {
-    std::vector<dtr::TensorId> inputs;
-    size_t outputs = 1 + random() % 8 / 6;
-    auto kernel = static_cast<uint64_t>(i);
-    uint64_t hash = Mix(0, kernel);
-    for (uint64_t n = 1 + random() % 2; n > 0; --n) {
-      const Held& in = held[held.size() - 1 - random() % std::min<size_t>(held.size(), 12)];
-      inputs.push_back(in.tensor);
-      hash = Mix(hash, in.value);
-    }
-    uint64_t workspace = random() % 4 == 0 ? 1 + random() % Lab::kUnit : 0;
-    auto made =
-        lab->Op(std::to_string(i), inputs, outputs, 1 + random() % 5, 1 + random() % 2, workspace);
-    for (size_t k = 0; k < outputs; ++k) held.push_back({made[k], Mix(hash, k)});
-    if (random() % 4 == 0) {
-      const Held& base = held[random() % held.size()];
-      held.push_back({lab->runtime.NewView(base.tensor), base.value});
-    }
-    while (held.size() > 10 && random() % 3 != 0) {
-      size_t which = random() % held.size();
-      lab->runtime.Release(held[which].tensor);
-      held.erase(held.begin() + static_cast<long>(which));
-    }
-    if (random() % 6 == 0) {
-      const Held& h = held[random() % held.size()];
-      EXPECT_EQ(lab->Read(h.tensor), h.value);
-    }
-    if (random() % 16 == 0) lab->runtime.Pin(held.back().tensor);
-    lab->runtime.Validate();
-    EXPECT(lab->arena.mapped() <= lab->arena.capacity());
-  }
-  for (const Held& h : held) {
-    EXPECT_EQ(lab->Read(h.tensor), h.value);
-    lab->runtime.Release(h.tensor);
-  }
-  lab->runtime.EndInvocation();
-  lab->runtime.Validate();
-  EXPECT_EQ(lab->runtime.graph().live_storages(), 0u);
-  EXPECT_EQ(lab->runtime.graph().live_tensors(), 0u);
-  EXPECT_EQ(lab->runtime.graph().live_ops(), 0u);
-  EXPECT_EQ(lab->arena.active(), 0u);
-}
-
-}  // namespace
+using dtr_test::RunRandomProgram;
 
 namespace {
 

@@ -74,6 +74,16 @@ def test_run_fills_the_result_fields(folder, peak_bytes):
     assert tight["slowdown"] == tight["step_seconds"] / plain["step_seconds"]
 
 
+def test_profile_is_a_table_and_in_the_json(folder, peak_bytes, capsys):
+    plain, tight = run_rows(folder, peak_bytes * 8 // 10, "--profile")
+    assert "Kernels of the budgeted step, mean of 2" in capsys.readouterr().out
+    for row in (plain, tight):
+        again = sum(kernel["rematerializations"] for kernel in row["profile"])
+        assert again == row["profiled_steps"] * row["rematerializations"]
+        calls = sum(kernel["calls"] for kernel in row["profile"])
+        assert calls == 2 * json.loads((folder / "build.json").read_text())["rows"][0]["ops"]
+
+
 def test_losses_do_not_depend_on_the_budget_and_fall(folder, peak_bytes):
     plain, tight = run_rows(folder, peak_bytes * 7 // 10)
     assert plain["losses"] == tight["losses"]

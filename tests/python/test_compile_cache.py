@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from random_steps import as_step, random_step, run_stock, same_bits
 from tvm import relay
@@ -25,7 +27,7 @@ def compiled_names(step, **options):
     """The program and the kernels that were really compiled."""
     names = []
     program = compile_step(step, progress=lambda *call: names.append(call[2]), **options)
-    return program, [name for name in names if not name.startswith("timing ")]
+    return program, [name for name in names if not name.startswith(("timing ", "fusing "))]
 
 
 def test_put_and_get(folder):
@@ -60,6 +62,71 @@ def test_default_folder(monkeypatch, tmp_path):
     monkeypatch.delenv("TVM_DTR_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "tvm-dtr"
+
+
+def test_relative_default_folder_is_ignored(monkeypatch):
+    monkeypatch.delenv("TVM_DTR_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert cache_folder() == Path.home() / ".cache" / "tvm-dtr"
+
+
+def filled(folder, count=10):
+    """A cache of ``count`` entries of 1065 bytes, used one second after the other, the last now."""
+    cache = KernelCache(folder)
+    keys = [f"{i:02d}" * 32 for i in range(count)]
+    for age, key in enumerate(reversed(keys)):
+        cache.put(key, bytes(1000))
+        when = time.time() - age
+        os.utime(folder / key[:2] / key[2:], (when, when))
+    return cache, keys
+
+
+def present(folder, keys):
+    return [key for key in keys if (folder / key[:2] / key[2:]).exists()]
+
+
+def test_the_bound_removes_what_was_not_used_for_longest(folder, monkeypatch):
+    monkeypatch.setenv("TVM_DTR_CACHE_SIZE", "8000")
+    cache, keys = filled(folder)
+    assert cache.get(keys[0]) is not None, "now it is used, and keys[1] is the oldest"
+    cache.trim()
+    # 10650 bytes are brought under nine tenths of the bound: 6 entries, 6390 bytes.
+    assert present(folder, keys) == [keys[0], *keys[5:]]
+    assert cache.get(keys[1]) is None
+    other = KernelCache(folder)
+    monkeypatch.setenv("TVM_DTR_CACHE_SIZE", "1")
+    other.trim()  # wrote nothing
+    assert len(present(folder, keys)) == 6
+
+
+@pytest.mark.parametrize("size", [None, "none", "1GiB"])
+def test_under_the_bound_all_stays(folder, monkeypatch, size):
+    monkeypatch.setenv("TVM_DTR_CACHE_SIZE", size or "")
+    cache, keys = filled(folder)
+    cache.trim()
+    assert present(folder, keys) == keys
+
+
+@pytest.mark.parametrize("size", ["much", "50%", "-1"])
+def test_bound_that_is_no_size(folder, monkeypatch, size):
+    monkeypatch.setenv("TVM_DTR_CACHE_SIZE", size)
+    with pytest.raises(UsageError, match=f"TVM_DTR_CACHE_SIZE is '{size}', expected"):
+        filled(folder, 1)[0].trim()
+
+
+def test_trim_clears_up_after_killed_builds_and_leaves_what_is_not_its_own(folder, monkeypatch):
+    monkeypatch.setenv("TVM_DTR_CACHE_SIZE", "1")
+    cache, keys = filled(folder, 2)
+    old, new = (folder / keys[0][:2] / name for name in (".writing-old", ".writing-new"))
+    foreign = folder / "notes"
+    foreign.mkdir()
+    for path in (old, new, foreign / "file", folder / "top"):
+        path.write_bytes(bytes(5000))
+    os.utime(old, (0, 0))
+    cache.trim()
+    assert present(folder, keys) == []
+    assert not old.exists()
+    assert new.exists() and (foreign / "file").exists() and (folder / "top").exists()
 
 
 def test_unwritable_folder_only_costs_time(tmp_path):
@@ -114,16 +181,17 @@ BUILD = """
 import sys
 from random_steps import as_step, random_step
 from tvm_dtr.compile import compile_step
-program = compile_step(random_step(int(sys.argv[1]), calls=12), jobs=int(sys.argv[2]))
+seed, jobs, calls = map(int, sys.argv[1:])
+program = compile_step(random_step(seed, calls=calls), jobs=jobs)
 sys.stdout.write(program.executable.bytecode)
 """
 
 
-def build_process(seed, jobs):
+def build_process(seed, jobs, calls=12):
     """A build in an own process whose script has no __main__ guard."""
     paths = [str(Path(__file__).parent), str(Path(tvm_dtr.__file__).parents[1])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, "-c", BUILD, str(seed), str(jobs)]
+    command = [sys.executable, "-c", BUILD, *map(str, (seed, jobs, calls))]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )
@@ -137,6 +205,38 @@ def test_concurrent_builds(folder):
     assert [err for _, err in answers] == ["", ""], "nothing of TVM reaches the terminal"
     assert not list(folder.rglob(".writing-*"))
     assert compiled_names(random_step(2, calls=12))[1] == [], "hashes agree across processes"
+
+
+def entries(folder):
+    return [p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".writing-")]
+
+
+def test_killed_builds_leave_a_sound_cache(folder):
+    """kill -9 at random moments, with compiler processes at work; two builds at a time."""
+    random = np.random.default_rng(20)
+    for _ in range(2):
+        builds = [build_process(4, jobs, calls=5) for jobs in (1, 2)]
+        _wait_for_entry(folder, builds)  # nothing is written while the processes start
+        for build in builds:
+            time.sleep(float(random.uniform(0, 0.3)))
+            build.kill()
+        for build in builds:
+            build.communicate()
+        cache = KernelCache(folder)
+        for path in entries(folder):
+            assert cache.get(path.parent.name + path.name) is not None, "each entry is whole"
+        assert entries(folder)
+    step = random_step(4, calls=5)
+    program, _ = compiled_names(step)
+    os.environ["TVM_DTR_CACHE_DIR"] = "none"
+    expected = run_stock(compile_step(step).executable, step)
+    assert same_bits(run_stock(program.executable, step), expected)
+
+
+def _wait_for_entry(folder, builds):
+    before = len(entries(folder))
+    while len(entries(folder)) == before and any(build.poll() is None for build in builds):
+        time.sleep(0.01)
 
 
 def test_compiler_processes_give_the_same_kernels(folder, monkeypatch):

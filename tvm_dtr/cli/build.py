@@ -63,15 +63,12 @@ def compile_model(arguments: argparse.Namespace) -> Any:
     """The Program for the ONNX file ``arguments.model``, built with a progress bar."""
     name = Path(arguments.model).name
     with progress(f"reading {name}") as report:
-        from tvm_dtr.builder import make_training_step
-        from tvm_dtr.compile import compile_step
+        from tvm_dtr.builder import build
 
-        step = make_training_step(arguments.model, **args.build_keywords(arguments))
-        report(0, label=f"compiling {name}")
-        return compile_step(
-            step,
-            "llvm",
-            progress=lambda done, total, kernel: report(done, total, _short(kernel)),
+        return build(
+            arguments.model,
+            **args.build_keywords(arguments),
+            progress=lambda done, total, what: report(done, total or None, _short(what)),
             jobs=arguments.jobs,
         )
 

@@ -13,6 +13,7 @@ from tvm_dtr.cli.report import progress
 from tvm_dtr.cli.synthetic import synthetic_inputs
 from tvm_dtr.errors import BudgetError, DTRError
 from tvm_dtr.plot import MemoryTrace
+from tvm_dtr.profile import profiled
 from tvm_dtr.verify import Mismatch, Verifier
 
 # The result fields that the VM's stats give; every table has them under these names.
@@ -42,14 +43,17 @@ class Settings:
     seed: int
     policy: str
     trace: bool = False
+    profile: bool = False
 
 
 @dataclass
 class Run:
-    """``row``: the result fields; ``trace``: memory over one step, if asked for."""
+    """``row``: the result fields; ``trace``: memory over one step, if asked for; ``profile``: a
+    row for each kernel over all steps but the first, if asked for."""
 
     row: dict[str, Any]
     trace: MemoryTrace | None = None
+    profile: list[dict[str, Any]] | None = None
 
 
 def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: bool) -> Run:
@@ -72,7 +76,10 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
     with contextlib.ExitStack() as stack:
         verifier = stack.enter_context(Verifier(program)) if verify else None
         report = stack.enter_context(progress(f"{settings.model}, {label}", settings.steps))
+        profile = None
         for step in range(settings.steps):
+            if settings.profile and step == min(1, settings.steps - 1):
+                profile = stack.enter_context(profiled(vm, program.graph))
             outputs = vm.step(**inputs)
             seconds.append(vm.stats["step_seconds"])
             if "loss" in outputs:
@@ -90,7 +97,9 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
     )
     row.update(unbudgeted_peak_bytes=program.unbudgeted_peak_bytes)
     row.update(verified=verify, verified_tensors=tensors)
-    return Run(row, _trace(vm, inputs, label) if settings.trace else None)
+    if profile is not None:
+        row.update(profiled_steps=max(settings.steps - 1, 1), profile=profile)
+    return Run(row, _trace(vm, inputs, label) if settings.trace else None, profile)
 
 
 def _row(

@@ -13,6 +13,7 @@ from tvm_dtr.cli import arguments as args
 from tvm_dtr.cli import measure
 from tvm_dtr.cli.build import compile_model
 from tvm_dtr.cli.files import check_outputs, replacing, write_rows
+from tvm_dtr.cli.profile import print_profile
 from tvm_dtr.cli.report import mebibytes, print_table
 from tvm_dtr.errors import BudgetError, ThrashError, UsageError
 from tvm_dtr.plot import memory_figure, picture_format, save_figure
@@ -68,6 +69,11 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the step's ops, sizes and costs to FILE (.json), for tvm-dtr simulate",
     )
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="print where the time went, by kernel, over all steps but the first",
+    )
     args.add_build_options(parser)
     parser.set_defaults(command=run_program)
 
@@ -82,6 +88,7 @@ def run_program(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         policy=arguments.policy,
         trace=bool(arguments.plot),
+        profile=arguments.profile,
     )
     runs: list[measure.Run] = []
     unlimited = parse_budget(arguments.memory_budget).unlimited
@@ -100,6 +107,9 @@ def run_program(arguments: argparse.Namespace) -> int:
     for path in arguments.plot:
         _draw(path, runs, settings.model)
     _print_runs(runs)
+    for run in runs:
+        if run.profile is not None:
+            print_profile(run.profile, _label(run.row), run.row["profiled_steps"])
     return 0
 
 
@@ -175,10 +185,14 @@ def _print_runs(runs: list[measure.Run]) -> None:
         print(f"verified: {count} tensors of every step are bitwise those of TVM's own VM")
 
 
+def _label(row: dict[str, Any]) -> str:
+    return "unbudgeted" if row["budget_bytes"] is None else "budgeted"
+
+
 def _cells(row: dict[str, Any]) -> list[str]:
     slowdown, loss = row["slowdown"], row["loss"]
     return [
-        "unbudgeted" if row["budget_bytes"] is None else "budgeted",
+        _label(row),
         mebibytes(row["budget_bytes"]),
         mebibytes(row["peak_bytes"]),
         f"{row['step_seconds'] * 1e3:.1f}",

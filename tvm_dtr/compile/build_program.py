@@ -35,6 +35,8 @@ def compile_step(
     resolved = resolve_target(target)
     if step.module is not None:
         return compile_control_flow(step, resolved)
+    if progress is not None:
+        progress(0, 0, "fusing ops")
     linear = linearize(fuse(step.function))
     cache = KernelCache(cache_folder())
     folder = private_folder()
@@ -46,6 +48,7 @@ def compile_step(
     library = tvm.runtime.load_module(str(library_path))
     graph = linear.graph
     graph.kernels = measured_kernels(compiled, library_path, library, cache, progress)
+    cache.trim()
     names = [spec.name for spec in [*step.inputs, *step.state]]
     return Program(
         executable=emit_executable(graph, names, linear.constants, library),

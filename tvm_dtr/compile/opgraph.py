@@ -37,12 +37,14 @@ class Kernel:
     cost_ns: median time of one call, in nanoseconds, on the machine that built the program.
     workspace_bytes: upper bound of what one call holds at a time, all threads together.
     thread_workspace_bytes: the part of workspace_bytes that each running thread adds.
+    flops: floating-point operations of one call.
     """
 
     name: str
     cost_ns: float
     workspace_bytes: int
     thread_workspace_bytes: int = 0
+    flops: int = 0
 
 
 class TensorInfo(NamedTuple):

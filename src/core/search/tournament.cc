@@ -65,8 +65,14 @@ void Tournament::Replay(uint32_t node) {
   match.until = std::min(until, CertainUntil(match.winner, left_wins ? right : left));
 }
 
+// Up to where nothing changes: most lines that come in are young and lose their first matches.
 void Tournament::ReplayPath(uint32_t slot) {
-  for (uint32_t node = (slot + size_) / 2; node > 0; node /= 2) Replay(node);
+  for (uint32_t node = (slot + size_) / 2; node > 0; node /= 2) {
+    Match before = matches_[node];
+    Replay(node);
+    const Match& now = matches_[node];
+    if (now.winner == before.winner && now.winner != slot && now.until == before.until) return;
+  }
 }
 
 // The depth is that of the tree, so recursion is bounded by 32.
