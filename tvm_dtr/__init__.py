@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import (
     BudgetError,
+    CheckpointError,
     DTRError,
     InputError,
     ModelError,
@@ -21,15 +22,23 @@ from .errors import (
 
 if TYPE_CHECKING:
     from .builder import build, make_training_step
-    from .optim import SGD
+    from .optim import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
     from .program import Program, load
     from .simulation import simulate
+    from .trainer import Callback, Trainer
     from .vm import VirtualMachine
 
 # Imported on first use: importing TVM takes a second that `tvm-dtr --help` need not wait for.
 _LAZY = {
     "SGD": "optim",
+    "Adagrad": "optim",
+    "Adam": "optim",
+    "AdamW": "optim",
+    "Lion": "optim",
+    "Callback": "trainer",
     "Program": "program",
+    "RMSprop": "optim",
+    "Trainer": "trainer",
     "VirtualMachine": "vm",
     "build": "builder",
     "load": "program",
@@ -39,13 +48,21 @@ _LAZY = {
 
 __all__ = [
     "SGD",
+    "Adagrad",
+    "Adam",
+    "AdamW",
     "BudgetError",
+    "Callback",
+    "CheckpointError",
     "DTRError",
     "InputError",
+    "Lion",
     "ModelError",
     "Program",
     "ProgramError",
+    "RMSprop",
     "ThrashError",
+    "Trainer",
     "UsageError",
     "VirtualMachine",
     "build",

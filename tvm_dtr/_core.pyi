@@ -12,6 +12,9 @@ def searches() -> list[str]:
 def policies() -> list[str]:
     """Names that --policy takes."""
 
+def arenas() -> list[str]:
+    """Names that --arena takes."""
+
 def deallocations() -> list[str]:
     """Names that --dealloc takes."""
 
@@ -75,6 +78,7 @@ class Replay:
         reserve: int = 0,
         steps: int = 1,
         measure_search: bool = False,
+        arena: str = "paged",
     ) -> dict: ...
     def lower_bound(self) -> int: ...
     def constant_bytes(self) -> int: ...
@@ -89,4 +93,5 @@ class Replay:
         dealloc: str = "eager",
         reserve: int = 0,
         steps: int = 1,
+        arena: str = "paged",
     ) -> int: ...

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 from tvm import relay
 
 from .autodiff import inline_composites
 from .autodiff.scalars import scalar
 from .control_flow import differentiate, lower_step
-from .errors import ModelError
+from .errors import ModelError, UsageError
 from .frontend import ImportedModel, import_model
 from .losses import Loss, make_loss
-from .optim import Optimizer, check_optimizer
+from .optim import (
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    Clipping,
+    Optimizer,
+    StepScalars,
+    check_optimizer,
+)
 from .program_cache import cached_program
 from .relay_graph import Expr, dtype_of, infer_function, post_order, stamp, tensor_type
 from .relay_ops import use_own_kernels
@@ -25,20 +35,35 @@ if TYPE_CHECKING:
     from .program import Program
 
 Model = str | os.PathLike[str] | onnx.ModelProto
+OPTIMIZER_STEP = "optimizer_step"  # state of rules that count: how many steps there were
 
 
 def make_training_step(
-    model: Model, *, loss: str, optimizer: Optimizer | None = None, shapes: Shapes | None = None
+    model: Model,
+    *,
+    loss: str,
+    optimizer: Optimizer | None = None,
+    shapes: Shapes | None = None,
+    freeze: Sequence[str] = (),
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
 ) -> TrainingStep:
     """The training step of an ONNX model as one Relay function, not yet compiled.
 
     ``loss`` is one of :data:`tvm_dtr.losses.LOSSES`. Without an optimizer, the results hold
-    ``grad:NAME`` for each parameter instead of updates. Raises ModelError for a model that cannot
-    be read or trained, UsageError for an unknown loss or optimizer.
+    ``grad:NAME`` for each parameter instead of updates. The learning rate is the input ``lr``
+    (float64, a scalar), the optimizer's own where a step is given none. Parameters whose names
+    match a pattern of ``freeze`` (``stem.*``) stay as they are, and nothing is computed for their
+    gradients. ``clip_norm`` and ``clip_value`` clip gradients as PyTorch does; with the former the
+    step also gives ``grad_norm``, the norm before clipping. Raises ModelError for a model that
+    cannot be read or trained, UsageError for an unknown loss, optimizer or pattern.
     """
     check_optimizer(optimizer)
+    clipping = Clipping(clip_norm, clip_value)
     imported = import_model(model, shapes)
-    return _StepBuilder(imported, make_loss(loss, imported.outputs), optimizer).build()
+    frozen = _matching(freeze, imported.parameter_names)
+    value = make_loss(loss, imported.outputs)
+    return _StepBuilder(imported, value, optimizer, frozen, clipping).build()
 
 
 def build(
@@ -48,6 +73,9 @@ def build(
     optimizer: Optimizer | None = None,
     target: Any = "llvm",
     shapes: Shapes | None = None,
+    freeze: Sequence[str] = (),
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
     progress: Progress | None = None,
     jobs: int | None = None,
 ) -> Program:
@@ -58,10 +86,17 @@ def build(
     ``model`` is a path or a ModelProto; ``shapes`` gives the sizes of inputs with dynamic
     dimensions, by name. ``progress`` is called with (done, total, what is done), a total of 0
     meaning that it is not known; ``jobs`` is the most compiler processes at a time, by default one
-    per CPU. Raises ModelError and UsageError as :func:`make_training_step`.
+    per CPU. The other arguments, and what is raised, are those of :func:`make_training_step`.
     """
     # All that a program depends on is in here: it is part of the key of the cache.
-    options: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "shapes": shapes}
+    options: dict[str, Any] = {
+        "loss": loss,
+        "optimizer": optimizer,
+        "shapes": shapes,
+        "freeze": list(freeze) if not isinstance(freeze, str) else [freeze],
+        "clip_norm": clip_norm,
+        "clip_value": clip_value,
+    }
 
     def make() -> Program:
         from .compile import compile_step
@@ -75,8 +110,16 @@ def build(
 class _StepBuilder:
     """Collects the results of a step in the order in which they should run."""
 
-    def __init__(self, model: ImportedModel, loss: Loss, optimizer: Optimizer | None) -> None:
+    def __init__(
+        self,
+        model: ImportedModel,
+        loss: Loss,
+        optimizer: Optimizer | None,
+        frozen: set[str],
+        clipping: Clipping,
+    ) -> None:
         self.model, self.loss, self.optimizer = model, loss, optimizer
+        self.frozen, self.clipping = frozen, clipping
         self.inputs = list(model.inputs)
         self.variables = dict(model.variables)
         if loss.input is not None and loss.variable is not None:
@@ -138,38 +181,76 @@ class _StepBuilder:
         wrt = [self.variables[n] for n in names]
         seed = scalar(1, dtype_of(loss))
         grads, self.sharing = differentiate(self.model.control_flow, [loss], [seed], wrt)
-        trained = []
-        for name, grad in zip(names, grads, strict=True):
-            if grad is None:
-                continue
-            trained.append(name)
-            if self.optimizer is None:
+        found = {n: g for n, g in zip(names, grads, strict=True) if g is not None}
+        if not found:
+            frozen = f" ({len(self.frozen)} are frozen)" if self.frozen else ""
+            raise ModelError(
+                f"the loss depends on no parameter of the model{frozen}; nothing to train"
+            )
+        found = self._clipped(found)
+        scalars = self._step_scalars() if self.optimizer is not None else None
+        for name, grad in found.items():
+            if self.optimizer is None or scalars is None:
                 self._add(f"grad:{name}", "output", grad)
             else:
-                self._add_update(name, grad, self.optimizer)
-        if not trained:
-            raise ModelError("the loss depends on no parameter of the model; nothing to train")
-        return trained
+                self._add_update(name, grad, self.optimizer, scalars)
+        return list(found)
+
+    def _clipped(self, found: dict[str, Expr]) -> dict[str, Expr]:
+        known = list(found.values())
+        clipped = [self.clipping.by_value(g) for g in known]
+        dtype = dtype_of(self.variables[next(iter(found))])
+        scaling = self.clipping.scale(clipped, dtype)
+        if scaling is not None:
+            (scale, norm) = stamp(list(scaling), known, "gradient clipping")
+            self._add(GRADIENT_NORM, "output", norm)
+            clipped = [g * scale for g in clipped]
+        return dict(zip(found, stamp(clipped, known, "gradient clipping"), strict=True))
+
+    def _step_scalars(self) -> StepScalars:
+        assert self.optimizer is not None
+        self._check_new_input(LEARNING_RATE)
+        rate = relay.var(LEARNING_RATE, shape=(), dtype="float64")
+        self.inputs.append(TensorSpec(LEARNING_RATE, (), "float64", default=self.optimizer.lr))
+        self.variables[LEARNING_RATE] = rate
+        return StepScalars(rate, self._step_number)
+
+    def _step_number(self) -> Expr:
+        """The number of this step, from 1 on; the state that counts is made on first use."""
+        if OPTIMIZER_STEP not in self.state:
+            self._new_state(OPTIMIZER_STEP, np.zeros((), "float64"))
+            one = relay.const(1.0, "float64")
+            number = relay.add(self.variables[OPTIMIZER_STEP], one)
+            (self.step_number,) = stamp([number], [], "number of the step")
+            self._add(OPTIMIZER_STEP, "state", self.step_number)
+        return self.step_number
+
+    def _new_state(self, key: str, initial: np.ndarray) -> relay.Var:
+        """A tensor that the optimizer carries from step to step."""
+        if key in self.variables:
+            raise ModelError(
+                f"the model has a tensor '{key}'; the optimizer needs that name, rename it"
+            )
+        self.state[key] = initial
+        self.variables[key] = relay.var(key, shape=initial.shape, dtype=str(initial.dtype))
+        return self.variables[key]
 
     def _backward_order(self, loss: Expr) -> list[str]:
         """Parameters by their first use in the forward pass, latest first."""
         known = {self.variables[n]: n for n in self.model.parameter_names}
         used = [known[e] for e in post_order([loss]) if e in known]
+        used = [name for name in used if name not in self.frozen]
         return used[::-1]
 
-    def _add_update(self, name: str, grad: Expr, optimizer: Optimizer) -> None:
+    def _add_update(
+        self, name: str, grad: Expr, optimizer: Optimizer, scalars: StepScalars
+    ) -> None:
         parameter = self.variables[name]
-        slots = {}
-        for slot, initial in optimizer.initial_slots(self.state[name]).items():
-            key = f"{slot}:{name}"
-            if key in self.variables:
-                raise ModelError(
-                    f"the model has a tensor '{key}'; the optimizer needs that name, rename it"
-                )
-            self.state[key] = initial
-            variable = relay.var(key, shape=initial.shape, dtype=str(initial.dtype))
-            self.variables[key] = slots[slot] = variable
-        update = optimizer.update(parameter, grad, slots)
+        slots = {
+            slot: self._new_state(f"{slot}:{name}", initial)
+            for slot, initial in optimizer.initial_slots(self.state[name]).items()
+        }
+        update = optimizer.update(parameter, grad, slots, scalars)
         new = [update.parameter, *update.slots.values()]
         new = stamp(new, [grad, parameter, *slots.values()], f"update of '{name}'")
         self._add(name, "state", new[0])
@@ -202,6 +283,20 @@ class _StepBuilder:
             parameter_names=[n for n in self.model.parameter_names if n in set(trained)],
             sources=self.model.sources,
         )
+
+
+def _matching(patterns: Sequence[str], names: list[str]) -> set[str]:
+    """The names that match one of the patterns (``stem.*``), each of which must match some."""
+    if isinstance(patterns, str):
+        patterns = [patterns]
+    matches: set[str] = set()
+    for pattern in patterns:
+        found = fnmatch.filter(names, pattern)
+        if not found:
+            shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+            raise UsageError(f"freeze '{pattern}' matches no parameter; there are: {shown}")
+        matches.update(found)
+    return matches
 
 
 def _clash(name: str, kind: str) -> str:

@@ -25,6 +25,10 @@ class ProgramError(DTRError):
     """A saved program is damaged or was made by another version."""
 
 
+class CheckpointError(DTRError):
+    """A checkpoint is damaged, or of another program; names the file and the one to go back to."""
+
+
 class BudgetError(DTRError):
     """The memory budget is too small and nothing is left to evict.
 

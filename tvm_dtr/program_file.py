@@ -208,7 +208,7 @@ def _graph(data: dict[str, Any], built_with_threads: int) -> OpGraph:
 
 
 def _spec(entry: dict[str, Any]) -> TensorSpec:
-    return TensorSpec(entry["name"], tuple(entry["shape"]), entry["dtype"], entry.get("classes"))
+    return TensorSpec(**(entry | {"shape": tuple(entry["shape"])}))
 
 
 def _npy(array: np.ndarray) -> bytes:

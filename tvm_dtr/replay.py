@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _core
 from .budget import format_bytes
-from .errors import BudgetError
+from .errors import BudgetError, UsageError
 
 if TYPE_CHECKING:
     from .program import Program
@@ -89,6 +89,29 @@ class Choice:
         return f"{why} ({', '.join(others)})" if others else why
 
 
+def auto_policies(arena: str) -> tuple[str, ...]:
+    """What ``auto`` chooses from: ``window`` too where blocks have addresses to choose by."""
+    return AUTO_POLICIES if arena == "paged" else ("window", *AUTO_POLICIES)
+
+
+def arena_for(policy: str, arena: str | None) -> str:
+    """The arena to run with: ``paged``, or ``best-fit`` for ``window``, unless one is named.
+
+    Raises:
+        UsageError: there is no such arena, or the policy cannot choose by its addresses.
+    """
+    if arena is None:
+        return "best-fit" if policy == "window" else "paged"
+    if arena not in _core.arenas():
+        raise UsageError(f"unknown arena '{arena}': use one of {', '.join(_core.arenas())}")
+    if policy == "window" and arena != "best-fit":
+        raise UsageError(
+            f"policy 'window' chooses by address, which the arena '{arena}' does not keep in "
+            "order: use the arena best-fit"
+        )
+    return arena
+
+
 def better_policy(result: dict[str, Any], best: dict[str, Any] | None) -> bool:
     """Whether ``auto`` leaves ``best`` for ``result``, both from ``run()`` of ``_core.Replay``."""
     if result["result"] != "ok":
@@ -99,7 +122,12 @@ def better_policy(result: dict[str, Any], best: dict[str, Any] | None) -> bool:
 
 
 def choose_policy(
-    program: Program, budget: int, policy: str, seed: int, thrash_limit: float
+    program: Program,
+    budget: int,
+    policy: str,
+    seed: int,
+    thrash_limit: float,
+    arena: str = "paged",
 ) -> Choice:
     """The policy to run a program with: ``policy`` itself or, for ``auto``, the best by replay.
 
@@ -109,7 +137,7 @@ def choose_policy(
         BudgetError: no step can run under the budget; ``needed_budget_bytes`` is the smallest
             budget that works.
     """
-    names = AUTO_POLICIES if policy == "auto" else (policy,)
+    names = auto_policies(arena) if policy == "auto" else (policy,)
     tried: dict[str, float | None] = {}
     best: Choice | None = None
     worst: dict[str, Any] = {}
@@ -118,14 +146,14 @@ def choose_policy(
         if best is not None:  # no need to follow one that is already worse
             limit = min(limit, best.prediction["slowdown"] - 1)
         result = program.replay.run(
-            budget=budget, policy=name, seed=seed, thrash_limit=limit, steps=STEPS
+            budget=budget, policy=name, seed=seed, thrash_limit=limit, steps=STEPS, arena=arena
         )
         worst = worst or result
         tried[name] = result["slowdown"] if result["result"] == "ok" else None
         if better_policy(result, None if best is None else best.prediction):
             best = Choice(name, result, tried)
     if best is None:
-        _refuse(program, budget, names, seed, thrash_limit, worst)
+        _refuse(program, budget, names, seed, thrash_limit, worst, arena)
     return best
 
 
@@ -136,13 +164,14 @@ def _refuse(
     seed: int,
     thrash_limit: float,
     failure: dict[str, Any],
+    arena: str,
 ) -> NoReturn:
     graph = program.graph
     tolerance = max(_TOLERANCE_BYTES, program.unbudgeted_peak_bytes // 512)
     options: dict[str, Any] = {"seed": seed, "tolerance": tolerance}
     # Half the limit: near it a step is chaotic, and must not be what we recommend.
     options["thrash_limit"] = thrash_limit / 2 if thrash_limit > 0 else _NO_LIMIT
-    options.update(reserve=_SLAB_RESERVE_BYTES, steps=STEPS)
+    options.update(reserve=_SLAB_RESERVE_BYTES, steps=STEPS, arena=arena)
     smallest = min(program.replay.smallest_budget(policy=name, **options) for name in names)
     failed = failure["failed_op"]
     kernel = graph.kernels[graph.ops[failed].kernel].name if failed >= 0 else None

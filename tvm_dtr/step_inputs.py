@@ -21,22 +21,31 @@ class Spec(Protocol):
     def dtype(self) -> str: ...
     @property
     def classes(self) -> int | None: ...
+    @property
+    def default(self) -> float | None: ...
 
 
 def check_inputs(specs: Sequence[Spec], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The inputs of a step as contiguous arrays of the expected types.
 
     Arrays must have the expected type, or one that converts without loss (int32 to int64); Python
-    numbers and lists take the expected type.
+    numbers and lists take the expected type. An input that has a default may be left out.
 
     Raises:
         InputError: names every input that is missing, unknown, misshaped, wrongly typed or, for
             labels, outside of the classes.
     """
+    given = with_defaults(specs, given)
     problems = [
         f"missing input '{spec.name}' ({_form(spec)})" for spec in specs if spec.name not in given
     ]
     return _check("input", specs, given, problems)
+
+
+def with_defaults(specs: Sequence[Spec], given: Mapping[str, Any]) -> dict[str, Any]:
+    """``given``, and the defaults of inputs that are not."""
+    defaults = {s.name: np.array(s.default, s.dtype) for s in specs if s.default is not None}
+    return defaults | dict(given)
 
 
 def check_state(specs: Sequence[Spec], given: Mapping[str, Any]) -> dict[str, np.ndarray]:

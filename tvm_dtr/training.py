@@ -14,13 +14,15 @@ class TensorSpec:
     """A tensor that goes into a step.
 
     ``shape``: a name stands for a size that may change from step to step; the same name is the
-    same size. ``classes``: the values are 0 to ``classes - 1``, if set.
+    same size. ``classes``: its values are 0 to ``classes - 1``, if set. ``default``: what a scalar
+    is where a step is given none.
     """
 
     name: str
     shape: tuple[int | str, ...]
     dtype: str
     classes: int | None = None
+    default: float | None = None
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from typing import IO, Any
 import numpy as np
 
 from tvm_dtr.errors import DTRError
+from tvm_dtr.step_inputs import with_defaults
 
 GRACE_SECONDS = 10  # for the other process to end by itself
 
@@ -43,7 +44,7 @@ class StockVM:
         self._tvm = tvm
         self._device = tvm.cpu()
         self._vm = tvm.runtime.vm.VirtualMachine(program.executable, self._device)
-        self._inputs = [spec.name for spec in program.inputs]
+        self._specs = list(program.inputs)
         self._results = list(program.results)
         self._state = {
             spec.name: tvm.nd.array(program.initial_state[spec.name], self._device)
@@ -52,7 +53,9 @@ class StockVM:
 
     def step(self, **inputs: np.ndarray) -> dict[str, np.ndarray]:
         """Runs one step and keeps the new state; the outputs by name."""
-        fields = self.invoke([self._tvm.nd.array(inputs[name]) for name in self._inputs])
+        given = with_defaults(self._specs, inputs)
+        arrays = [np.asarray(given[spec.name], spec.dtype) for spec in self._specs]
+        fields = self.invoke([self._tvm.nd.array(array) for array in arrays])
         outputs = {}
         for result, field in zip(self._results, fields, strict=True):
             if result.kind == "state":
@@ -124,7 +127,7 @@ class Verifier:
         self._folder = tempfile.TemporaryDirectory(prefix="tvm-dtr-verify-")
         self._path = Path(self._folder.name)
         self._errors: IO[bytes] = (self._path / "stderr").open("wb")
-        self._inputs = [spec.name for spec in program.inputs]
+        self._specs = list(program.inputs)
         program.save(str(self._path / "program.tdtr"))
         package_root = str(Path(__file__).resolve().parent.parent)
         search_path = os.pathsep.join(
@@ -170,7 +173,8 @@ class Verifier:
 
     def step(self, inputs: Mapping[str, np.ndarray]) -> dict[str, str]:
         """Runs the next step; the digests of all its tensors under their labelled() names."""
-        np.savez(self._path / "inputs.npz", *[inputs[name] for name in self._inputs])
+        given = with_defaults(self._specs, inputs)
+        np.savez(self._path / "inputs.npz", *[given[spec.name] for spec in self._specs])
         return self._ask({"step": "inputs.npz"})
 
     def mismatches(

@@ -15,8 +15,9 @@ from . import _core
 from .budget import Budget, format_bytes, parse_budget
 from .errors import BudgetError, DTRError, InputError, ThrashError, UsageError
 from .kernel_library import export_kernels
+from .memory import UNLIMITED, Memory
 from .plugin import load_plugin
-from .replay import Choice, choose_policy
+from .replay import Choice, arena_for, choose_policy
 from .step_inputs import check_inputs, check_state
 from .vm_arguments import check_arguments, is_executable, is_memory_cfg, signed_seed
 
@@ -68,11 +69,15 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             are exported to one first (the same code, so the same bits), which takes a C++
             compiler. Without a budget they run as they are.
         policy: what to evict first: ``dtr-eq``, ``dtr``, ``dtr-up``, ``dtr-local``, ``lru``,
-            ``size``, ``msps``, ``random``; or ``auto``, the one that a replay of the program
-            under the budget finds best (dtr-eq for a bare executable).
+            ``size``, ``msps``, ``random``, ``window`` (needs the arena best-fit); or ``auto``,
+            the one that a replay of the program under the budget finds best (dtr-eq for a bare
+            executable).
         seed: of the policies that draw lots.
         thrash_limit: stop when recomputation has cost more than this multiple of the step's own
             work; 0 never stops.
+        arena: where memory comes from: ``paged`` (free memory is never too scattered to use) or
+            ``best-fit`` (one range of addresses). None: paged, or best-fit where the policy is
+            ``window``.
         memory_cfg: TVM's choice of an allocator, also as the third argument (``"naive"``,
             ``"pooled"`` or a dict): taken so that code for TVM's VM runs as it is, and without
             effect, for all memory comes from this VM's own arena.
@@ -94,6 +99,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         seed: int = 0,
         thrash_limit: float = 10.0,
         memory_cfg: Any = None,
+        arena: str | None = None,
     ) -> None:
         if is_memory_cfg(memory_budget):  # TVM's third argument
             memory_budget, memory_cfg = None, memory_cfg or memory_budget
@@ -107,14 +113,19 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         self._attach(executable)
         budget = self._resolve(parse_budget(memory_budget))
         _check_policy(policy)
+        #: Where memory comes from: ``paged`` or ``best-fit``.
+        self.arena = arena_for(policy, arena)
         #: Why the policy was chosen; None where nothing was predicted.
         self.policy_choice: Choice | None = None
         if budget is not None and self._program is not None and not self._program.control_flow:
-            self.policy_choice = choose_policy(self._program, budget, policy, seed, thrash_limit)
+            self.policy_choice = choose_policy(
+                self._program, budget, policy, seed, thrash_limit, self.arena
+            )
             policy = self.policy_choice.policy
         self.policy = "dtr-eq" if policy == "auto" else policy
         self._count_workspace(budget)
-        self._call("configure", _code(budget), self.policy, signed_seed(seed), float(thrash_limit))
+        limit = float(thrash_limit)
+        self._call("configure", _code(budget), self.policy, signed_seed(seed), limit, self.arena)
         self._setup_device([tvm.cpu()] if device is None else device, None)
         self._state: dict[str, Any] = {}
         self._steps = 0
@@ -229,6 +240,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         copies = {n: self._call("copy_in", tvm.nd.array(a), n) for n, a in arrays.items()}
         self._state.update(copies)
 
+    @property
+    def program(self) -> Any:
+        """The Program. Raises UsageError for a VM on a bare executable."""
+        return self._training_program()
+
     def _training_program(self) -> Any:
         if self._program is None:
             raise UsageError(
@@ -238,8 +254,16 @@ class VirtualMachine(tvm_vm.VirtualMachine):
 
     # -- Memory ------------------------------------------------------------------------------------
 
+    @property
+    def memory(self) -> Memory:
+        """``active``, ``peak``, ``reserved``, ``budget``, ``reset_peak()``, ``set_budget()``."""
+        return Memory(self)
+
     def set_budget(self, memory_budget: int | str | Budget | None) -> int | None:
         """Changes the budget, evicting at once; returns the old one in bytes (None: no budget).
+
+        For calls between steps, and after a BudgetError before ``resume``. A call from another
+        thread waits for the step that runs.
 
         Raises:
             BudgetError: what is pinned does not fit; the budget is then unchanged.
@@ -314,9 +338,9 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         )
         measured = {name: counters[name] for name in names}
         return measured | {
-            "budget_bytes": None if budget == 2**64 - 1 else budget,
+            "budget_bytes": None if budget == UNLIMITED else budget,
             "peak_bytes": counters[
-                "peak_mapped_bytes" if budget < 2**64 - 1 else "peak_active_bytes"
+                "peak_mapped_bytes" if budget < UNLIMITED else "peak_active_bytes"
             ],
             "step_seconds": counters["compute_seconds"] + counters["remat_seconds"],
             "loss": None,

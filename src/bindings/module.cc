@@ -10,6 +10,7 @@
 #include <optional>
 #include <tuple>
 
+#include "core/arena.h"
 #include "core/deallocation.h"
 #include "core/policy.h"
 #include "core/replay.h"
@@ -123,7 +124,7 @@ nb::list Events(const dtr::ReplayResult& result) {
 nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const std::string& policy,
              const std::string& search, uint64_t seed, double thrash_limit, bool memory,
              bool events, bool exact_bytes, const std::string& dealloc, uint64_t reserve, int steps,
-             bool measure_search) {
+             bool measure_search, const std::string& arena) {
   dtr::ReplayOptions options;
   options.steps = steps;
   options.budget = budget.value_or(dtr::kUnlimited);
@@ -133,6 +134,7 @@ nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const 
   options.exact_bytes = exact_bytes;
   options.reserve = reserve;
   options.measure_search = measure_search;
+  options.arena = arena;
   dtr::ReplayResult r;
   {
     nb::gil_scoped_release release;
@@ -166,6 +168,7 @@ NB_MODULE(_core, m) {
   m.doc() = "The core of tvm-dtr: replay of programs on the DTR runtime. No TVM.";
   m.def("searches", &dtr::SearchNames, "Names that --search takes.");
   m.def("policies", &dtr::PolicyNames, "Names that --policy takes.");
+  m.def("arenas", &dtr::ArenaNames, "Names that --arena takes.");
   m.def("deallocations", &dtr::DeallocationNames, "Names that --dealloc takes.");
   nb::class_<dtr::Program>(m, "Replay")
       .def(
@@ -189,7 +192,7 @@ NB_MODULE(_core, m) {
       .def("run", &Run, "budget"_a = nb::none(), "policy"_a = "dtr-eq", "search"_a = "heap",
            "seed"_a = 0, "thrash_limit"_a = 10.0, "memory"_a = false, "events"_a = false,
            "exact_bytes"_a = false, "dealloc"_a = "eager", "reserve"_a = 0, "steps"_a = 1,
-           "measure_search"_a = false)
+           "measure_search"_a = false, "arena"_a = "paged")
       .def("lower_bound", &dtr::LowerBound)
       .def("constant_bytes", &dtr::ConstantBytes)
       .def("largest_op_bytes", &dtr::LargestOpBytes)
@@ -197,14 +200,16 @@ NB_MODULE(_core, m) {
           "smallest_budget",
           [](const dtr::Program& program, const std::string& policy, const std::string& search,
              uint64_t seed, double thrash_limit, uint64_t tolerance, const std::string& dealloc,
-             uint64_t reserve, int steps) {
+             uint64_t reserve, int steps, const std::string& arena) {
             nb::gil_scoped_release release;
             dtr::ReplayOptions options;
             options.runtime = Options(policy, search, seed, thrash_limit, dealloc);
             options.reserve = reserve;
             options.steps = steps;
+            options.arena = arena;
             return dtr::SmallestBudget(program, options, tolerance);
           },
           "policy"_a = "dtr-eq", "search"_a = "heap", "seed"_a = 0, "thrash_limit"_a = 10.0,
-          "tolerance"_a = 65536, "dealloc"_a = "eager", "reserve"_a = 0, "steps"_a = 1);
+          "tolerance"_a = 65536, "dealloc"_a = "eager", "reserve"_a = 0, "steps"_a = 1,
+          "arena"_a = "paged");
 }

@@ -9,8 +9,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace dtr {
+
+class AddressRuns;  // core/arena/address_runs.h
 
 inline constexpr uint64_t kUnlimited = ~uint64_t{0};
 
@@ -46,11 +51,22 @@ class Arena {
   virtual uint64_t peak_mapped() const = 0;
   virtual void ResetPeak() = 0;
   virtual uint64_t capacity() const = 0;
+  // The largest block that could be had now without evicting anything.
+  virtual uint64_t largest_free() const = 0;
+  // Live blocks and the gaps between them by address, where placing a block takes a gap that is
+  // long enough; null where any free memory serves any block.
+  virtual const AddressRuns* runs() const { return nullptr; }
 
   // Returns the old capacity. Gives cached pages back to reach the new one; false in *fits if
   // live blocks alone exceed it (the capacity is then unchanged: evict first).
   virtual uint64_t SetCapacity(uint64_t capacity, bool* fits) = 0;
 };
+
+// `name` as in --arena: "paged" or "best-fit", on the host. `backed` false: addresses without
+// memory behind them, for simulations that must take the same decisions as a real run. Throws
+// std::invalid_argument naming the valid ones.
+std::unique_ptr<Arena> MakeArena(const std::string& name, uint64_t capacity, bool backed);
+std::vector<std::string> ArenaNames();
 
 }  // namespace dtr
 

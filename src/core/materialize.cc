@@ -316,6 +316,7 @@ Block Runtime::AllocateOrEvict(uint64_t bytes, OpId op) {
   Block block = arena_->Allocate(bytes);
   if (!block) {
     Timer timer(options_.measure_time);
+    policy_->OnRequest(*arena_, bytes);
     do {
       StorageId victim = SelectVictim();
       if (victim == kNone && RelaxPending()) continue;
@@ -378,9 +379,11 @@ uint64_t Runtime::StillNeeded(uint64_t bytes, OpId id) const {
 void Runtime::ThrowBudgetError(uint64_t bytes, OpId op, uint64_t still_needed) {
   uint64_t needed = arena_->active() + still_needed;
   uint64_t budget = arena_->capacity();
-  throw BudgetError("the memory budget is too small: nothing is left to evict", op,
+  BudgetError error("the memory budget is too small: nothing is left to evict", op,
                     op == kNone ? kNone : graph_.ops_[op].kernel, budget, bytes,
                     needed > budget ? needed - budget : 0, needed, Holders());
+  if (needed <= budget) error.largest_free_bytes = arena_->largest_free();
+  throw error;
 }
 
 }  // namespace dtr

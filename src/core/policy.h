@@ -10,6 +10,7 @@
 
 namespace dtr {
 
+class Arena;  // core/arena.h
 class Graph;  // core/graph.h: storages and their neighbours
 
 class Policy {
@@ -19,6 +20,12 @@ class Policy {
   // The evictable storage to give up next, kNone if there is none. `clock` in cost units. A
   // storage smaller than `smallest` bytes is given up only when there is nothing else.
   virtual StorageId SelectVictim(const Graph& graph, double clock, uint64_t smallest) = 0;
+
+  // What the victims selected from now on make room for: a block of `bytes`, or a new capacity
+  // (0). For policies that look at where blocks lie.
+  virtual void OnRequest(const Arena& arena, uint64_t bytes) {}
+  // Whether it does: it then needs an arena with Arena::runs().
+  virtual bool needs_addresses() const { return false; }
 
   // Called after the storage's state in `graph` has changed.
   virtual void OnCreate(const Graph& graph, StorageId storage) {}

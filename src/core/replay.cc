@@ -4,8 +4,8 @@
 #include <memory>
 #include <stdexcept>
 
-#include "core/counting_arena.h"
-#include "core/page_arena.h"
+#include "core/arena/counting_arena.h"
+#include "core/arena/page_arena.h"
 
 namespace dtr {
 namespace {
@@ -199,10 +199,10 @@ double Program::TotalCost() const {
 ReplayResult Replay(const Program& program, const ReplayOptions& options) {
   ReplayResult result;
   std::unique_ptr<Arena> arena;
-  if (options.exact_bytes) {
+  if (options.exact_bytes && options.arena == "paged") {
     arena = std::make_unique<CountingArena>(options.budget);
   } else {
-    arena = std::make_unique<PageArena>(options.budget, /*backed=*/false);
+    arena = MakeArena(options.arena, options.budget, /*backed=*/false);
   }
   bool fits = arena->Charge(options.reserve);
   NoExecutor executor;

@@ -68,6 +68,7 @@ struct ReplayResult {
 
 struct ReplayOptions {
   uint64_t budget = kUnlimited;
+  std::string arena = "paged";  // as --arena
   RuntimeOptions runtime;
   bool record_memory = false;
   bool record_events = false;
@@ -77,8 +78,9 @@ struct ReplayOptions {
   // Bytes of the budget that something else holds throughout.
   uint64_t reserve = 0;
   bool measure_search = false;  // Stats::search_seconds, at the cost of reading clocks
-  // As the DTR authors' simulator: bytes as given, with no rounding to classes and pages; small
-  // storages are evicted like others; pending ops never let go of their operands.
+  // As the DTR authors' simulator: bytes as given, with no rounding to classes and pages (unless
+  // the arena is best-fit); small storages are evicted like others; pending ops never let go of
+  // their operands.
   bool exact_bytes = false;
 };
 

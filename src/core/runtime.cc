@@ -2,6 +2,7 @@
 #include "core/runtime.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace dtr {
 
@@ -10,7 +11,12 @@ Runtime::Runtime(Arena* arena, Executor* executor, const RuntimeOptions& options
       executor_(executor),
       options_(options),
       deallocation_(DeallocationNamed(options.dealloc)),
-      policy_(MakePolicy(options.policy, options.search, options.seed)) {}
+      policy_(MakePolicy(options.policy, options.search, options.seed)) {
+  if (policy_->needs_addresses() && !arena_->runs()) {
+    throw std::invalid_argument("policy '" + options.policy +
+                                "' chooses by address: it needs the arena best-fit");
+  }
+}
 
 Runtime::~Runtime() {
   for (StorageId s = 0; s < graph_.storages_.capacity(); ++s) {
@@ -85,10 +91,13 @@ TensorId Runtime::AddConstant(uint64_t bytes) {
 }
 
 TensorId Runtime::AddExternal(void* data, uint64_t bytes) {
-  while (!arena_->Charge(bytes)) {
+  bool charged = arena_->Charge(bytes);
+  if (!charged) policy_->OnRequest(*arena_, 0);
+  while (!charged) {
     StorageId victim = SelectVictim();
     if (victim == kNone) ThrowBudgetError(bytes, kNone, bytes);
     Evict(victim, /*eager=*/false);
+    charged = arena_->Charge(bytes);
   }
   StorageId storage = NewStorage(bytes);
   graph_.storages_[storage].external = data;
@@ -287,6 +296,7 @@ uint64_t Runtime::SetBudget(uint64_t bytes) {
   uint64_t old = arena_->capacity();
   bool fits = false;
   arena_->SetCapacity(bytes, &fits);
+  if (!fits) policy_->OnRequest(*arena_, 0);
   while (!fits) {
     StorageId victim = SelectVictim();
     if (victim == kNone) {

@@ -13,9 +13,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "core/page_arena.h"
+#include "core/arena.h"
 #include "core/runtime.h"
 #include "relay_vm/handles.h"
 #include "relay_vm/kernel_executor.h"
@@ -24,8 +25,9 @@ namespace dtr::relay_vm {
 
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
-  Engine(uint64_t budget_bytes, const RuntimeOptions& options)
-      : arena_(budget_bytes), runtime_(&arena_, &executor_, options) {}
+  // Of all `arena` gives out the engine keeps account; it lives as long as the last output.
+  Engine(std::unique_ptr<Arena> arena, const RuntimeOptions& options)
+      : arena_(std::move(arena)), runtime_(arena_.get(), &executor_, options) {}
 
   // Exclusive use by one thread; may nest on it.
   class Use {
@@ -40,7 +42,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   };
 
   Runtime& runtime() { return runtime_; }
-  PageArena& arena() { return arena_; }
+  Arena& arena() { return *arena_; }
   KernelExecutor& executor() { return executor_; }
 
   void Release(TensorId tensor) { runtime_.Release(tensor); }
@@ -101,7 +103,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<Released> released_;
   std::exception_ptr failure_;  // of SettleQuietly
 
-  PageArena arena_;
+  std::unique_ptr<Arena> arena_;
   KernelExecutor executor_;
   Runtime runtime_;
   std::map<const char*, LiveOutput> outputs_;  // by the storage's first byte

@@ -29,7 +29,7 @@ DtrVirtualMachine::~DtrVirtualMachine() {
 
 void DtrVirtualMachine::LoadExecutable(const ObjectPtr<Executable>& executable) {
   VirtualMachine::LoadExecutable(executable);
-  Configure(kUnlimited, RuntimeOptions());
+  Configure(kUnlimited, "paged", RuntimeOptions());
   std::vector<std::string> names(packed_funcs_.size());
   for (const auto& [name, index] : exec_->primitive_map) names[static_cast<size_t>(index)] = name;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -71,7 +71,8 @@ void DtrVirtualMachine::CheckWorkspaceCounts(uint64_t budget_bytes) const {
              "counts: export the executable's library and load it from its file");
 }
 
-void DtrVirtualMachine::Configure(uint64_t budget_bytes, const RuntimeOptions& options) {
+void DtrVirtualMachine::Configure(uint64_t budget_bytes, const std::string& arena,
+                                  const RuntimeOptions& options) {
   CheckWorkspaceCounts(budget_bytes);
   std::vector<Kernel> kernels;
   if (engine_) {
@@ -84,7 +85,7 @@ void DtrVirtualMachine::Configure(uint64_t budget_bytes, const RuntimeOptions& o
   }
   trace_.reset();
   profile_.reset();
-  engine_ = std::make_shared<Engine>(budget_bytes, options);
+  engine_ = std::make_shared<Engine>(MakeArena(arena, budget_bytes, /*backed=*/true), options);
   engine_->executor().kernels() = std::move(kernels);
 }
 
@@ -178,6 +179,7 @@ std::string DtrVirtualMachine::StatsJson() const {
                       {"peak_active_bytes", arena.peak_active()},
                       {"peak_mapped_bytes", arena.peak_mapped()},
                       {"pinned_bytes", runtime.pinned_bytes()},
+                      {"largest_free_bytes", arena.largest_free()},
                       {"workspace_bytes", engine_->executor().peak_workspace()},
                       {"workspace_tracked", workspace_tracked_},
                       {"live_storages", runtime.graph().live_storages()},
@@ -229,7 +231,8 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
          options.seed = static_cast<uint64_t>(args[2].operator int64_t());
          options.thrash_limit = args[3];
          int64_t budget = args[0];
-         vm->Configure(budget < 0 ? kUnlimited : static_cast<uint64_t>(budget), options);
+         std::string arena = args.num_args > 4 ? args[4].operator std::string() : "paged";
+         vm->Configure(budget < 0 ? kUnlimited : static_cast<uint64_t>(budget), arena, options);
        }},
       {"set_budget",
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) {

@@ -39,6 +39,14 @@ std::string Json(Fields fields) {
 
 std::string BudgetMessage(const BudgetError& error, const std::string& kernel) {
   std::ostringstream out;
+  if (error.short_bytes == 0) {
+    out << "BudgetError: " << error.requested_bytes << " bytes do not fit "
+        << (kernel.empty() ? "beside what is held" : "at " + kernel)
+        << " and nothing is left to evict: of the memory budget of " << error.budget_bytes
+        << " bytes enough is free, but scattered, the largest run of " << error.largest_free_bytes
+        << " bytes; use the paged arena, or a larger budget";
+    return out.str();
+  }
   out << "BudgetError: the memory budget of " << error.budget_bytes << " bytes is "
       << error.short_bytes << " bytes too small "
       << (kernel.empty() ? "for what is held" : "at " + kernel)

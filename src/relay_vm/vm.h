@@ -45,7 +45,9 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   void LoadExecutable(const ObjectPtr<Executable>& executable) override;
 
   // -- module functions (module_functions.cc) ---------------------------------------------------
-  void Configure(uint64_t budget_bytes, const RuntimeOptions& options);
+  // `arena` as in --arena. Throws std::invalid_argument for names that there are not, and for a
+  // policy that the arena does not serve.
+  void Configure(uint64_t budget_bytes, const std::string& arena, const RuntimeOptions& options);
   void CheckDevices() const;
   void SetCosts(const NDArray& cost_ns, const NDArray& workspace_bytes, double invocation_ns);
   uint64_t SetBudget(uint64_t bytes);

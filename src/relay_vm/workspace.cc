@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <tvm/runtime/c_backend_api.h>
+#include <tvm/runtime/c_runtime_api.h>
 #include <tvm/runtime/registry.h>
 
 #include <algorithm>
@@ -42,6 +43,10 @@ int RunTask(int task, TVMParallelGroupEnv* env, void* data) {
   WorkspaceStack::current = &stack;
   int status = launch->lambda(task, env, launch->data);
   WorkspaceStack::current = before;
+  // TVM reads this thread's last error of a task that failed, and takes it that there is one.
+  if (status != 0 && launch->launcher->needed() > 0) {
+    TVMAPISetLastError("the kernel's workspace is too small");
+  }
   return status;
 }
 
@@ -149,11 +154,17 @@ bool WorkspaceHooks::Install(const std::vector<std::string>& kernels) {
   return std::all_of(found.begin(), found.end(), [](bool f) { return f; });
 }
 
+// The variables belong to the library, which other virtual machines may be running in other
+// threads: what is there already is left alone, and what is not is written whole.
 void WorkspaceHooks::Refresh() {
+  auto point = [](void** variable, void* to) {
+    if (!variable || __atomic_load_n(variable, __ATOMIC_RELAXED) == to) return;
+    __atomic_store_n(variable, to, __ATOMIC_RELAXED);
+  };
   for (const Library& library : libraries_) {
-    if (library.allocate) *library.allocate = reinterpret_cast<void*>(&HookedAllocate);
-    if (library.free) *library.free = reinterpret_cast<void*>(&HookedFree);
-    if (library.launch) *library.launch = reinterpret_cast<void*>(&HookedLaunch);
+    point(library.allocate, reinterpret_cast<void*>(&HookedAllocate));
+    point(library.free, reinterpret_cast<void*>(&HookedFree));
+    point(library.launch, reinterpret_cast<void*>(&HookedLaunch));
   }
 }
 

@@ -5,11 +5,12 @@
 
 #include <cstring>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "core/page_arena.h"
+#include "core/arena.h"
 #include "core/runtime.h"
 
 namespace dtr_test {
@@ -45,6 +46,8 @@ class FailingArena : public dtr::Arena {
   uint64_t SetCapacity(uint64_t capacity, bool* fits) override {
     return arena_->SetCapacity(capacity, fits);
   }
+  uint64_t largest_free() const override { return arena_->largest_free(); }
+  const dtr::AddressRuns* runs() const override { return arena_->runs(); }
   int fail_at = -1;
 
  private:
@@ -79,8 +82,10 @@ class Lab : public dtr::Observer {
 
   explicit Lab(uint64_t units, const std::string& policy = "dtr-eq", double thrash_limit = 0,
                const std::string& dealloc = "eager")
-      : arena(units == dtr::kUnlimited ? units : units * kUnit),
-        failing_arena(&arena),
+      : arena_(dtr::MakeArena(policy == "window" ? "best-fit" : "paged",
+                              units == dtr::kUnlimited ? units : units * kUnit, /*backed=*/true)),
+        failing_arena(arena_.get()),
+        arena(*arena_),
         runtime(&failing_arena, &executor, Options(policy, thrash_limit, dealloc)) {
     runtime.set_observer(this);
   }
@@ -127,8 +132,13 @@ class Lab : public dtr::Observer {
   }
 
   HashExecutor executor;
-  dtr::PageArena arena;
+
+ private:
+  std::unique_ptr<dtr::Arena> arena_;
+
+ public:
   FailingArena failing_arena;
+  dtr::Arena& arena;
   dtr::Runtime runtime;
 
  private:

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "check.h"
-#include "core/page_arena.h"
+#include "core/arena/page_arena.h"
 
 using dtr::Block;
 using dtr::PageArena;

@@ -1,5 +1,6 @@
 // Properties of the runtime on random programs, failures, and long runs.
 #include "check.h"
+#include "core/arena/page_arena.h"
 #include "lab.h"
 #include "random_program.h"
 

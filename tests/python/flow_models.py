@@ -90,9 +90,7 @@ def rnn(*, count: bool = True, condition: bool = False, scans: bool = True) -> o
 
 def branch() -> onnx.ModelProto:
     """y = x W if the sum of x is positive, else tanh(x) * b; then times W's sum."""
-    then = helper.make_graph(
-        [node("MatMul", ["x", "W"], ["a"])], "then", [], [info("a", MATRIX)]
-    )
+    then = helper.make_graph([node("MatMul", ["x", "W"], ["a"])], "then", [], [info("a", MATRIX)])
     other = helper.make_graph(
         [node("MatMul", ["x", "V"], ["t"]), node("Mul", ["t", "b"], ["c"])],
         "other",
@@ -144,9 +142,7 @@ def scan() -> onnx.ModelProto:
 
 def nested() -> onnx.ModelProto:
     """A loop of a loop of a branch: both lengths are given at run time."""
-    then = helper.make_graph(
-        [node("MatMul", ["g", "W"], ["a"])], "then", [], [info("a", MATRIX)]
-    )
+    then = helper.make_graph([node("MatMul", ["g", "W"], ["a"])], "then", [], [info("a", MATRIX)])
     other = helper.make_graph([node("Mul", ["g", "b"], ["c"])], "other", [], [info("c", MATRIX)])
     inner = helper.make_graph(
         [

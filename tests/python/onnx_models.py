@@ -17,6 +17,7 @@ from tvm import relay
 from tvm.contrib import graph_executor
 
 from tvm_dtr.builder import make_training_step
+from tvm_dtr.step_inputs import with_defaults
 from tvm_dtr.training import TrainingStep
 
 
@@ -69,9 +70,9 @@ class CompiledStep:
         self.state = dict(step.initial_state)
 
     def __call__(self, **feeds: np.ndarray) -> dict[str, np.ndarray]:
-        values = {**self.state, **feeds}
+        values = with_defaults(self.step.inputs, {**self.state, **feeds})
         for i, spec in enumerate([*self.step.inputs, *self.step.state]):
-            self._run.set_input(i, values[spec.name])
+            self._run.set_input(i, np.asarray(values[spec.name], spec.dtype))
         self._run.run()
         return {r.name: self._run.get_output(i).numpy() for i, r in enumerate(self.step.results)}
 

@@ -84,10 +84,10 @@ def test_order_and_names_of_results():
         ("b1", "state"),
         ("w1", "state"),
     ]
-    assert [s.name for s in step.inputs] == ["x", "labels"]
+    assert [s.name for s in step.inputs] == ["x", "labels", "lr"]
     assert [s.name for s in step.state] == ["w1", "b1", "w2"] == step.parameter_names
     names = [p.name_hint for p in step.function.params]
-    assert names == ["x", "labels", "w1", "b1", "w2"]
+    assert names == ["x", "labels", "lr", "w1", "b1", "w2"]
     assert ("gemm0", "Gemm") in step.sources.values()
 
 

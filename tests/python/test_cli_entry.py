@@ -81,7 +81,7 @@ def test_help_does_not_import_tvm():
         (["build", "no.onnx", "--lr", "-0.1"], "'-0.1' is not a positive number"),
         (["build", "no.onnx", "--lr", "nan"], "'nan' is not a positive number"),
         (["build", "no.onnx", "--loss", "huber"], "invalid choice: 'huber'"),
-        (["build", "no.onnx", "--optimizer", "lion"], "invalid choice: 'lion'"),
+        (["build", "no.onnx", "--optimizer", "sophia"], "invalid choice: 'sophia'"),
         (["run", "no.tdtr"], "the following arguments are required: --memory-budget"),
         (["run", "no.tdtr", "--memory-budget", "40%"], "there is no file 'no.tdtr'"),
         (["run", "no.tdtr", "--memory-budget", "1", "--steps", "1.5"], "'1.5' is not a positive"),

@@ -184,5 +184,7 @@ def test_state_that_changes_its_shape_is_refused() -> None:
     x, n = flow_models.info("x", [2, 3]), flow_models.info("n", [], onnx.TensorProto.INT64)
     y = flow_models.info("y", ["rows", 3])
     model = flow_models.model(nodes, [x, n], [y], [flow_models.stored("W", [3])])
-    with pytest.raises(tvm_dtr.ModelError, match=r"'grow' \(Loop\).*state 'h0'.*\[2, 3\].*\[4, 3\]"):
+    with pytest.raises(
+        tvm_dtr.ModelError, match=r"'grow' \(Loop\).*state 'h0'.*\[2, 3\].*\[4, 3\]"
+    ):
         tvm_dtr.build(model, loss="mse")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tvm_dtr import _core
+from tvm_dtr.replay import arena_for
 
 UNIT = 4096
 OP, VIEW, KILL = 0, 1, 2
@@ -62,7 +63,10 @@ def test_thrash_is_reported():
 def test_policies_are_known_by_name():
     replay = chain(8)
     for policy in _core.policies():
-        assert replay.run(budget=6 * UNIT, policy=policy)["result"] == "ok"
+        arena = arena_for(policy, None)
+        assert replay.run(budget=6 * UNIT, policy=policy, arena=arena)["result"] == "ok"
+    with pytest.raises(ValueError, match=r"'window' chooses by address: it needs the arena best"):
+        replay.run(policy="window")
     with pytest.raises(ValueError, match=r"unknown policy 'best': use one of dtr-eq"):
         replay.run(policy="best")
 

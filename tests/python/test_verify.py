@@ -17,6 +17,8 @@ os.environ.setdefault("TOPHUB_LOCATION", "NONE")
 @dataclass
 class Spec:
     name: str
+    dtype: str = "float32"
+    default: float | None = None
 
 
 @dataclass

@@ -7,24 +7,42 @@ import re
 from pathlib import Path
 from typing import Any
 
+from tvm_dtr.cli.optimizer_options import add_optimizer_options, make_optimizer
 from tvm_dtr.errors import UsageError
 
 LOSSES = ("cross_entropy", "mse", "output")
-OPTIMIZERS = ("sgd", "none")
-DEFAULT_LOSS, DEFAULT_OPTIMIZER, DEFAULT_LR = "cross_entropy", "sgd", 0.01
+DEFAULT_LOSS = "cross_entropy"
 SUFFIX = ".tdtr"
-LARGEST_FLOAT32 = 3.4028234663852886e38
+BUILD_OPTIONS = (
+    "loss",
+    "optimizer",
+    "lr",
+    "optimizer_option",
+    "freeze",
+    "clip_norm",
+    "clip_value",
+    "shape",
+    "jobs",
+)
 
 
-def shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """``x=64,3,32,32`` as ("x", (64, 3, 32, 32))."""
-    match = re.fullmatch(r"([^=]+)=(\d+(?:,\d+)*)", text, re.ASCII)
+def shape(text: str) -> tuple[str, tuple[int | str, ...]]:
+    """``x=64,3,32,32`` as ("x", (64, 3, 32, 32)); a name is a size that changes: ``x=time,8``."""
+    match = re.fullmatch(r"([^=]+)=(\w+(?:,\w+)*)", text, re.ASCII)
     if not match:
         raise argparse.ArgumentTypeError(f"'{text}' is not NAME=DIM,DIM,... (x=64,3,32,32)")
-    dims = tuple(int(dim) for dim in match[2].split(","))
+    dims = tuple(int(dim) if dim.isdigit() else dim for dim in match[2].split(","))
     if 0 in dims:
         raise argparse.ArgumentTypeError(f"'{text}' has a dimension of 0")
     return match[1], dims
+
+
+def length(text: str) -> tuple[str, tuple[int, int]]:
+    """``NAME=FIRST..LAST`` or ``NAME=VALUE``."""
+    match = re.fullmatch(r"([^=]+)=(\d{1,9})(?:\.\.(\d{1,9}))?", text, re.ASCII)
+    if match is None or int(match[3] or match[2]) < int(match[2]):
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=FIRST..LAST, such as time=1..100")
+    return match[1], (int(match[2]), int(match[3] or match[2]))
 
 
 def positive(text: str) -> int:
@@ -33,20 +51,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def seed(text: str) -> int:
+def whole(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of 0 or more")
     return int(text)
 
 
-def rate(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value <= LARGEST_FLOAT32:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number of float32")
-    return value
+seed = whole
 
 
 def add_build_options(parser: argparse.ArgumentParser) -> None:
@@ -57,14 +68,7 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
         help=f"cross_entropy (integer input 'labels'), mse (input 'target') or output: "
         f"the model's first output is the loss (default {DEFAULT_LOSS})",
     )
-    group.add_argument(
-        "--optimizer",
-        choices=OPTIMIZERS,
-        help=f"update rule; none returns the gradients (default {DEFAULT_OPTIMIZER})",
-    )
-    group.add_argument(
-        "--lr", type=rate, metavar="RATE", help=f"learning rate (default {DEFAULT_LR})"
-    )
+    add_optimizer_options(group)
     group.add_argument(
         "--shape",
         type=shape,
@@ -77,22 +81,29 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_arena(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--arena",
+        metavar="NAME",
+        help="where memory comes from: paged (free memory is never too scattered to use) or "
+        "best-fit (one range of addresses; default where the policy is window)",
+    )
+
+
 def build_options_given(arguments: argparse.Namespace) -> list[str]:
-    names = ("loss", "optimizer", "lr", "shape", "jobs")
-    return [f"--{name}" for name in names if getattr(arguments, name) is not None]
+    given = [name for name in BUILD_OPTIONS if getattr(arguments, name) is not None]
+    return [f"--{name.replace('_', '-')}" for name in given]
 
 
 def build_keywords(arguments: argparse.Namespace) -> dict[str, Any]:
     """The keywords of make_training_step that the options stand for."""
-    from tvm_dtr.optim import SGD  # imports TVM
-
-    optimizer = arguments.optimizer or DEFAULT_OPTIMIZER
-    if optimizer == "none" and arguments.lr is not None:
-        raise UsageError("--lr needs an optimizer: leave out --lr or --optimizer none")
     return {
         "loss": arguments.loss or DEFAULT_LOSS,
-        "optimizer": None if optimizer == "none" else SGD(arguments.lr or DEFAULT_LR),
+        "optimizer": make_optimizer(arguments),
         "shapes": dict(arguments.shape) if arguments.shape else None,
+        "freeze": arguments.freeze or (),
+        "clip_norm": arguments.clip_norm,
+        "clip_value": arguments.clip_value,
     }
 
 

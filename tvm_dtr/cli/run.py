@@ -17,6 +17,7 @@ from tvm_dtr.cli.profile import print_profile
 from tvm_dtr.cli.report import mebibytes, print_table
 from tvm_dtr.errors import BudgetError, ThrashError, UsageError
 from tvm_dtr.plot import memory_figure, picture_format, save_figure
+from tvm_dtr.replay import arena_for
 
 
 def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
@@ -44,8 +45,9 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         default="auto",
         metavar="NAME",
         help="what to evict first: auto (default: the best by replay), dtr-eq, dtr, dtr-up, "
-        "dtr-local, lru, size, msps or random",
+        "dtr-local, lru, size, msps, random or window",
     )
+    args.add_arena(parser)
     parser.add_argument(
         "--baseline",
         action=argparse.BooleanOptionalAction,
@@ -74,6 +76,14 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print where the time went, by kernel, over all steps but the first",
     )
+    parser.add_argument(
+        "--length",
+        type=args.length,
+        action="append",
+        metavar="NAME=FIRST..LAST",
+        help="sizes of a dimension that changes from step to step, or values of a whole number "
+        "that goes in: time=1..100 (default 1..32)",
+    )
     args.add_build_options(parser)
     parser.set_defaults(command=run_program)
 
@@ -87,8 +97,10 @@ def run_program(arguments: argparse.Namespace) -> int:
         steps=arguments.steps,
         seed=arguments.seed,
         policy=arguments.policy,
+        arena=arguments.arena,
         trace=bool(arguments.plot),
         profile=arguments.profile,
+        lengths=dict(arguments.length) if arguments.length else None,
     )
     runs: list[measure.Run] = []
     unlimited = parse_budget(arguments.memory_budget).unlimited
@@ -131,6 +143,7 @@ def _check(arguments: argparse.Namespace) -> None:
         except ValueError as error:
             raise UsageError(str(error)) from None
     parse_budget(arguments.memory_budget)
+    arena_for(arguments.policy, arguments.arena)
 
 
 def _is_model(arguments: argparse.Namespace) -> bool:

@@ -49,8 +49,8 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         "--policies",
         type=names,
         metavar="A,B",
-        help="auto, dtr-eq, dtr, dtr-up, dtr-local, lru, size, msps, random (default: all but "
-        "auto and random)",
+        help="auto, dtr-eq, dtr, dtr-up, dtr-local, lru, size, msps, random, window (default: all "
+        "but auto, random and window)",
     )
     parser.add_argument(
         "--budgets",
@@ -64,6 +64,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
 
 
 def _add_how(parser: argparse.ArgumentParser) -> None:
+    args.add_arena(parser)
     parser.add_argument(
         "--search",
         default="heap",
@@ -110,6 +111,7 @@ def run_simulation(arguments: argparse.Namespace) -> int:
             budgets=arguments.budgets or DEFAULT_BUDGETS,
             search=arguments.search,
             dealloc=arguments.dealloc,
+            arena=arguments.arena,
             seed=arguments.seed,
             thrash_limit=arguments.thrash_limit,
             jobs=arguments.jobs,

@@ -44,9 +44,7 @@ def compile_control_flow(step: TrainingStep, target: tvm.target.Target) -> Progr
     except TypeInferenceError as error:
         raise ModelError(f"the model's control flow does not fit together: {error}") from error
     target = with_key(target)
-    context = tvm.transform.PassContext(
-        opt_level=OPT_LEVEL, config=CONFIG, disabled_pass=DISABLED
-    )
+    context = tvm.transform.PassContext(opt_level=OPT_LEVEL, config=CONFIG, disabled_pass=DISABLED)
     library_path = Path(private_folder()) / "kernels.so"
     try:
         with quiet(), silenced(), context:

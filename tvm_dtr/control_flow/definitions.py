@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tvm import relay
 
 from ..relay_graph import Expr, infer_function, infer_local
 
-Type = relay.Type
+Type = Any  # relay.Type, whose stubs lack what tensor types have
 INDEX = relay.TensorType((), "int64")
 CONDITION = relay.TensorType((), "bool")
 

@@ -349,5 +349,3 @@ def _in_order(values: list[Expr], body: Any) -> Expr:
         if not isinstance(value, relay.Var):
             whole = relay.Let(name, value, whole)
     return whole
-
-

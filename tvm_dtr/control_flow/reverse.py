@@ -140,7 +140,9 @@ class _Reverse:
         call, count = adjoint.call, len(adjoint.outputs)
         seeds = list(definition.seeds if isinstance(definition, AugmentedBranch) else [])
         if isinstance(definition, AugmentedLoop):
-            outputs = [call.checked_type.fields[definition.loop.states + i] for i in definition.rows]
+            outputs = [
+                call.checked_type.fields[definition.loop.states + i] for i in definition.rows
+            ]
             kinds = [s.checked_type for s in definition.state_seeds] + outputs
         else:
             kinds = [s.checked_type for s in seeds]

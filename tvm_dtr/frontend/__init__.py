@@ -23,11 +23,13 @@ __all__ = [
     "CONVERTERS",
     "ImportedModel",
     "activations",
+    "control_flow",
     "elementwise",
     "import_model",
     "load_model",
     "nn",
     "pooling",
     "resize",
+    "runtime_shape",
     "shape",
 ]

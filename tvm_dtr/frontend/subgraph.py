@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import onnx
@@ -69,7 +70,7 @@ class SubgraphImporter(_importer_class()):  # type: ignore[misc]
         captures: Captures,
     ) -> None:
         self.owner, self.graph, self.parent, self.captures = owner, graph, parent, captures
-        self.shapes = {}
+        self.shapes: dict[str, Sequence[int | str]] = {}
         self.model = parent.model
         self.opset = parent.opset
         self.streams = 0

@@ -13,7 +13,7 @@ from typing import Any
 from .. import _core
 from ..budget import parse_budget
 from ..errors import UsageError
-from ..replay import AUTO_POLICIES, better_policy
+from ..replay import arena_for, auto_policies, better_policy
 from .trace import Trace, as_trace
 
 DEFAULT_POLICIES = ("dtr-eq", "dtr", "dtr-up", "dtr-local", "lru", "size", "msps")
@@ -28,6 +28,7 @@ class Settings:
     dealloc: str = "eager"
     seed: int = 0
     thrash_limit: float | None = None
+    arena: str | None = None
 
 
 def simulate(
@@ -39,6 +40,7 @@ def simulate(
     dealloc: str = "eager",
     seed: int = 0,
     thrash_limit: float | None = None,
+    arena: str | None = None,
     jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[dict[str, Any]]:
@@ -54,6 +56,9 @@ def simulate(
         thrash_limit: recomputation over the step's own work at which a case counts as
             thrashing, 0 for never; None: 1 for DTR logs, as published, and 10 for programs, as
             in the VM.
+        arena: ``paged`` or ``best-fit``, as the VM's; None: best-fit where the policy is
+            ``window``, else paged. With ``paged`` the sizes of DTR logs count as given, with no
+            fragmentation at all.
         jobs: threads; None: one per core.
         progress: called with the number of cases done and of all.
 
@@ -67,7 +72,7 @@ def simulate(
         UsageError: an unknown policy or search, a budget that does not parse, a trace that
             cannot be read.
     """
-    settings = Settings(search, dealloc, seed, thrash_limit)
+    settings = Settings(search, dealloc, seed, thrash_limit, arena)
     _check(policies, settings)
     sizes = [parse_budget(budget) for budget in budgets]
     if any(size.unlimited for size in sizes):
@@ -86,6 +91,7 @@ def _check(policies: Sequence[str], settings: Settings) -> None:
     for policy in policies:
         if policy not in known:
             raise UsageError(f"unknown policy '{policy}': use some of {', '.join(known)}")
+        arena_for(policy, settings.arena)
     for what, name, names in (
         ("search", settings.search, _core.searches()),
         ("deallocation", settings.dealloc, _core.deallocations()),
@@ -115,7 +121,8 @@ def _run_case(trace: Trace, policy: str, budget: int, settings: Settings) -> dic
     start = time.perf_counter()
     chosen = policy
     result: dict[str, Any] | None = None
-    for name in AUTO_POLICIES if policy == "auto" else (policy,):
+    arena = arena_for(policy, settings.arena)
+    for name in auto_policies(arena) if policy == "auto" else (policy,):
         found = _replay(trace, name, budget, settings)
         if result is None or better_policy(found, result):
             chosen, result = name, found
@@ -146,4 +153,5 @@ def _replay(trace: Trace, policy: str, budget: int, settings: Settings) -> dict[
         thrash_limit=trace.thrash_limit if limit is None else limit,
         exact_bytes=trace.exact_bytes,
         steps=trace.steps,
+        arena=arena_for(policy, settings.arena),
     )

@@ -5,6 +5,7 @@
 #include "core/policies/dtr_eq.h"
 #include "core/policies/local.h"
 #include "core/policies/random.h"
+#include "core/policies/window.h"
 #include "core/policy.h"
 #include "core/search/heap.h"
 #include "core/search/sample.h"
@@ -30,6 +31,8 @@ std::unique_ptr<Policy> Make(Search search, uint64_t seed) {
 
 std::unique_ptr<Policy> MakeRandom(Search, uint64_t seed) { return std::make_unique<Random>(seed); }
 
+std::unique_ptr<Policy> MakeWindow(Search, uint64_t) { return std::make_unique<Window>(); }
+
 struct PolicyEntry {
   const char* name;
   std::unique_ptr<Policy> (*make)(Search search, uint64_t seed);
@@ -38,7 +41,7 @@ struct PolicyEntry {
 constexpr PolicyEntry kPolicies[] = {
     {"dtr-eq", Make<DtrEq>}, {"dtr", Make<Dtr>},     {"dtr-local", Make<DtrLocal>},
     {"lru", Make<Lru>},      {"size", Make<Size>},   {"msps", Make<Msps>},
-    {"dtr-up", Make<DtrUp>}, {"random", MakeRandom},
+    {"dtr-up", Make<DtrUp>}, {"random", MakeRandom}, {"window", MakeWindow},
 };
 
 struct SearchEntry {

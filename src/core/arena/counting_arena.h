@@ -1,6 +1,6 @@
 // An arena that only counts: no memory, no rounding. For traces whose sizes are exact.
-#ifndef TVM_DTR_CORE_COUNTING_ARENA_H_
-#define TVM_DTR_CORE_COUNTING_ARENA_H_
+#ifndef TVM_DTR_CORE_ARENA_COUNTING_ARENA_H_
+#define TVM_DTR_CORE_ARENA_COUNTING_ARENA_H_
 
 #include <algorithm>
 
@@ -32,6 +32,7 @@ class CountingArena : public Arena {
   uint64_t peak_mapped() const override { return peak_; }
   void ResetPeak() override { peak_ = active_; }
   uint64_t capacity() const override { return capacity_; }
+  uint64_t largest_free() const override { return capacity_ - std::min(active_, capacity_); }
   uint64_t SetCapacity(uint64_t capacity, bool* fits) override {
     uint64_t old = capacity_;
     *fits = active_ <= capacity;
@@ -47,4 +48,4 @@ class CountingArena : public Arena {
 
 }  // namespace dtr
 
-#endif  // TVM_DTR_CORE_COUNTING_ARENA_H_
+#endif  // TVM_DTR_CORE_ARENA_COUNTING_ARENA_H_

@@ -1,8 +1,8 @@
 // Runs of addresses that are free for some use, found by address and by size.
 //
 // Runs never overlap and never touch: neighbours are joined as they come in.
-#ifndef TVM_DTR_CORE_EXTENTS_H_
-#define TVM_DTR_CORE_EXTENTS_H_
+#ifndef TVM_DTR_CORE_ARENA_EXTENTS_H_
+#define TVM_DTR_CORE_ARENA_EXTENTS_H_
 
 #include <cstdint>
 #include <map>
@@ -77,4 +77,4 @@ class Extents {
 
 }  // namespace dtr
 
-#endif  // TVM_DTR_CORE_EXTENTS_H_
+#endif  // TVM_DTR_CORE_ARENA_EXTENTS_H_

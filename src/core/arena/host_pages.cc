@@ -1,0 +1,64 @@
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "core/arena/page_source.h"
+
+namespace dtr {
+namespace {
+
+constexpr uint64_t kHugePage = uint64_t{2} << 20;
+constexpr int kAnonymous = MAP_PRIVATE | MAP_ANONYMOUS;
+
+void* Pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }
+
+}  // namespace
+
+HostPages::~HostPages() {
+  for (const auto& [start, bytes] : reservations_) munmap(Pointer(start), bytes);
+}
+
+uintptr_t HostPages::Reserve(uint64_t least, uint64_t* bytes) {
+  void* data = MAP_FAILED;
+  // Less where the process may not have as many addresses.
+  for (;; *bytes = std::max(*bytes / 2 / kPage * kPage, least)) {
+    data = mmap(nullptr, *bytes, PROT_NONE, kAnonymous | MAP_NORESERVE, -1, 0);
+    if (data != MAP_FAILED || *bytes <= least) break;
+  }
+  if (data == MAP_FAILED) return 0;
+  reservations_.emplace_back(reinterpret_cast<uintptr_t>(data), *bytes);
+  return reinterpret_cast<uintptr_t>(data);
+}
+
+// Huge pages only where all of one belongs to us: they never reach over unmapped addresses, which
+// have another protection.
+bool HostPages::Map(uintptr_t start, uint64_t bytes) {
+  void* data = mmap(Pointer(start), bytes, PROT_READ | PROT_WRITE, kAnonymous | MAP_FIXED, -1, 0);
+  if (data == MAP_FAILED) return false;
+  if (bytes >= kHugePage) madvise(data, bytes, MADV_HUGEPAGE);  // advice: failure is harmless
+  return true;
+}
+
+// The addresses stay reserved. Where the process may have no more mappings, the memory goes all
+// the same: that takes no mapping.
+void HostPages::Unmap(uintptr_t start, uint64_t bytes) {
+  void* data =
+      mmap(Pointer(start), bytes, PROT_NONE, kAnonymous | MAP_FIXED | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED) madvise(Pointer(start), bytes, MADV_DONTNEED);
+}
+
+// The page tables change, no page is zeroed or faulted in again. The old addresses are never
+// without a mapping, so nobody else's can come to lie there.
+bool HostPages::Move(uintptr_t from, uintptr_t to, uint64_t bytes) {
+#if defined(MREMAP_DONTUNMAP)
+  void* data = mremap(Pointer(from), bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP,
+                      Pointer(to));
+  if (data == MAP_FAILED) return false;
+  Unmap(from, bytes);
+  return true;
+#else
+  return false;
+#endif
+}
+
+}  // namespace dtr
