@@ -17,11 +17,14 @@ import onnx
 from tvm_dtr.errors import UsageError
 from tvm_dtr.models.bottleneck import resnet50
 from tvm_dtr.models.densenet import densenet121
+from tvm_dtr.models.early_exit import early_exit
 from tvm_dtr.models.gpt import gpt
 from tvm_dtr.models.lstm import lstm
 from tvm_dtr.models.mlp import mlp
 from tvm_dtr.models.mobilenet import mobilenet
+from tvm_dtr.models.recurrent import gru_loop, lstm_loop
 from tvm_dtr.models.resnet import resnet
+from tvm_dtr.models.scan_language_model import scan_language_model
 from tvm_dtr.models.unet import unet
 from tvm_dtr.models.vgg import vgg16
 
@@ -29,13 +32,17 @@ __all__ = [
     "MODELS",
     "ModelInfo",
     "densenet121",
+    "early_exit",
     "gpt",
+    "gru_loop",
     "lstm",
+    "lstm_loop",
     "make",
     "mlp",
     "mobilenet",
     "resnet",
     "resnet50",
+    "scan_language_model",
     "unet",
     "vgg16",
 ]
@@ -85,6 +92,10 @@ MODELS: dict[str, ModelInfo] = {
         partial(unet, size=256, width=64),
     ),
     "gpt": ModelInfo("GPT of 4 layers of 128, bytes", (128,), 842_496, gpt),
+    "lstm-loop": ModelInfo("LSTM of 256, as many steps as x has", (64,), 331_274, lstm_loop),
+    "gru-loop": ModelInfo("GRU of 256, as many steps as x has", (64,), 249_098, gru_loop),
+    "scan-lm": ModelInfo("Recurrent language model, bytes", (64,), 98_816, scan_language_model),
+    "early-exit": ModelInfo("MLP that stops where it is sure", (784,), 469_268, early_exit),
     "gpt2": ModelInfo("GPT-2 of 12 layers of 768", (1024,), 124_439_808, partial(gpt, **_GPT2)),
 }
 

@@ -27,6 +27,7 @@ Shapes = Mapping[str, Sequence[int | str]]
 
 # State of models with dropout: uint32 [seed, step]; the seed may be set before the first step.
 RANDOM_KEY = "random_key"
+VARYING = "tvm_dtr.varying"  # metadata of a model, names of axes separated by commas
 MOST_ELEMENTS = 2**31 - 1  # of a tensor: TVM's kernels compute with 32-bit indices
 
 
@@ -74,6 +75,12 @@ def _checked_size(size: Any) -> int | str:
     return operator.index(size)
 
 
+def _varying(model: onnx.ModelProto) -> set[str]:
+    """Names of axes that the model's metadata declares to change from step to step."""
+    found = {entry.key: entry.value for entry in model.metadata_props}
+    return set(filter(None, found.get(VARYING, "").split(",")))
+
+
 def _check_size(what: str, shape: Sequence[int]) -> None:
     count = math.prod(shape)
     if count > MOST_ELEMENTS:
@@ -92,6 +99,7 @@ class Importer:
         self.values: dict[str, Value] = {}
         self.model = ImportedModel()
         self.streams = 0
+        self.varying = _varying(model)
         self.opset = max(
             (o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1
         )
@@ -225,14 +233,14 @@ class Importer:
                 raise ModelError(f"shapes: input '{name}' needs sizes >= 1, got {tuple(given)}")
             return tuple(given)
         for axis, dim in enumerate(dims):
-            if dim.dim_value < 1:
+            if dim.dim_value < 1 and dim.dim_param not in self.varying:
                 sizes = [str(d.dim_value) if d.dim_value > 0 else "N" for d in dims]
                 symbol = f" ('{dim.dim_param}')" if dim.dim_param else ""
                 raise ModelError(
                     f"input '{name}': axis {axis}{symbol} has no fixed size; give the shape, e.g. "
                     f"--shape {name}={','.join(sizes)} or shapes={{'{name}': ({', '.join(sizes)})}}"
                 )
-        return tuple(dim.dim_value for dim in dims)
+        return tuple(dim.dim_value or dim.dim_param for dim in dims)
 
     def _needed_nodes(self) -> list[onnx.NodeProto]:
         wanted = {output.name for output in self.graph.output}
