@@ -18,13 +18,15 @@ SOURCES := pyproject.toml CMakeLists.txt README.md \
 CPP := $(shell find src tests/core -name '*.h' -o -name '*.cc' 2>/dev/null)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help prerequisites install demo test lint format core-test clean
+.PHONY: help prerequisites install demo test lint format core-test cuda-check soak clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo       train $(DEMO_MODEL) at $(DEMO_BUDGET) of its memory, write demo/"
 	@echo "make test       the Python tests, in $(VENV)"
 	@echo "make core-test  the C++ tests with address and undefined-behaviour sanitizers"
+	@echo "make cuda-check the CUDA sources against the toolkit's header, if there is one"
+	@echo "make soak       random programs under random budgets for an hour, resumable"
 	@echo "make lint       formatting, lint and types"
 	@echo "make format     format Python and C++"
 	@echo "make clean      remove what was built"
@@ -91,6 +93,29 @@ core-test: $(VENV)/.tools
 	  -DTVM_DTR_CHECKS=ON "-DTVM_DTR_SANITIZE=address,undefined"
 	$(BIN)/cmake --build $(CORE_BUILD)
 	$(BIN)/ctest --test-dir $(CORE_BUILD) --output-on-failure --no-tests=error
+
+# src/cuda declares the driver's interface itself: here it is compared with the toolkit's, and
+# compiled by nvcc as well.
+CUDA_HOME ?= /usr/local/cuda
+CUDA_SOURCES := $(wildcard src/cuda/*.cc)
+cuda-check:
+	@if [ ! -f "$(CUDA_HOME)/include/cuda.h" ]; then \
+	  echo "skipped: no cuda.h under $(CUDA_HOME) (set CUDA_HOME)"; exit 0; fi; \
+	set -e; for source in $(CUDA_SOURCES); do \
+	  $${CXX:-g++} -std=c++17 -Wall -Wextra -Wno-unused-parameter -Werror -fsyntax-only \
+	    -Isrc "-I$(CUDA_HOME)/include" $$source; done; \
+	if [ ! -x "$(CUDA_HOME)/bin/nvcc" ]; then \
+	  echo "compiled against $(CUDA_HOME)/include/cuda.h; skipped: no nvcc"; exit 0; fi; \
+	for source in $(CUDA_SOURCES); do \
+	  "$(CUDA_HOME)/bin/nvcc" -std=c++17 -x cu -Isrc -c -o /dev/null $$source; done; \
+	echo "compiled against $(CUDA_HOME)/include/cuda.h, and by nvcc"
+
+# 100,000 cases take about an hour; what is done stays in soak.json, and the next call goes on there.
+SOAK_PROGRAMS ?= 1000
+SOAK_CASES ?= 100
+soak: install
+	cd $(VENV) && bin/python $(CURDIR)/tests/python/soak.py --programs $(SOAK_PROGRAMS) \
+	  --cases $(SOAK_CASES) --state $(CURDIR)/soak.json
 
 clean:
 	rm -rf "$(VENV)" build demo

@@ -1,6 +1,6 @@
 """The core of tvm-dtr: replay of programs on the DTR runtime. No TVM."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import numpy
@@ -95,3 +95,27 @@ class Replay:
         steps: int = 1,
         arena: str = "paged",
     ) -> int: ...
+    def order(self) -> list[int]:
+        """Op ids in the order they run."""
+
+    def schedule_of(self, ops: Sequence[int]) -> list[tuple[str, int]]:
+        """
+        Steps that compute `ops` in order and free storages as early as can be.
+        """
+
+    def check_schedule(
+        self, steps: Sequence[tuple[str, int]], exact_bytes: bool = False, steps_run: int = 1
+    ) -> dict:
+        """Peak, cost and validity of a schedule."""
+
+    def planning_graph(self, exact_bytes: bool = False) -> dict: ...
+    def anneal(
+        self,
+        budget: int,
+        time_limit: float = 10.0,
+        seed: int = 0,
+        exact_bytes: bool = False,
+        starts: Sequence[Sequence[int]] = [],
+        free_order: bool = False,
+        progress: Callable[[float, float | None], bool] | None = None,
+    ) -> dict: ...

@@ -44,6 +44,7 @@ def make_training_step(
     loss: str,
     optimizer: Optimizer | None = None,
     shapes: Shapes | None = None,
+    dtype: str | None = None,
     freeze: Sequence[str] = (),
     clip_norm: float | None = None,
     clip_value: float | None = None,
@@ -55,12 +56,13 @@ def make_training_step(
     (float64, a scalar), the optimizer's own where a step is given none. Parameters whose names
     match a pattern of ``freeze`` (``stem.*``) stay as they are, and nothing is computed for their
     gradients. ``clip_norm`` and ``clip_value`` clip gradients as PyTorch does; with the former the
-    step also gives ``grad_norm``, the norm before clipping. Raises ModelError for a model that
-    cannot be read or trained, UsageError for an unknown loss, optimizer or pattern.
+    step also gives ``grad_norm``, the norm before clipping. ``dtype`` ("float32", ...) casts the
+    model's floating-point tensors, which otherwise keep their types. Raises ModelError for a model
+    that cannot be read or trained, UsageError for an unknown loss, optimizer, dtype or pattern.
     """
     check_optimizer(optimizer)
     clipping = Clipping(clip_norm, clip_value)
-    imported = import_model(model, shapes)
+    imported = import_model(model, shapes, dtype)
     frozen = _matching(freeze, imported.parameter_names)
     value = make_loss(loss, imported.outputs)
     return _StepBuilder(imported, value, optimizer, frozen, clipping).build()
@@ -73,6 +75,7 @@ def build(
     optimizer: Optimizer | None = None,
     target: Any = "llvm",
     shapes: Shapes | None = None,
+    dtype: str | None = None,
     freeze: Sequence[str] = (),
     clip_norm: float | None = None,
     clip_value: float | None = None,
@@ -93,6 +96,7 @@ def build(
         "loss": loss,
         "optimizer": optimizer,
         "shapes": shapes,
+        "dtype": dtype,
         "freeze": list(freeze) if not isinstance(freeze, str) else [freeze],
         "clip_norm": clip_norm,
         "clip_value": clip_value,

@@ -181,6 +181,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         arrays = check_inputs(program.inputs, inputs)
         self.module["reset_stats"]()
         self.module["reset_peak"]()
+        self.module["trace_step"](self._steps)
         self._last = {}
         self._started = time.perf_counter()
         self._feed(arrays)
@@ -220,6 +221,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             "step_seconds": seconds,
             "loss": None if loss is None else float(loss),
         }
+        self.module["trace_step_end"](self._steps - 1, seconds)
         return outputs
 
     @property
@@ -308,6 +310,34 @@ class VirtualMachine(tvm_vm.VirtualMachine):
     def validate(self) -> None:
         """Checks every invariant of the runtime; raises on the first that does not hold."""
         self.module["validate"]()
+
+    # -- Tracing -----------------------------------------------------------------------------------
+
+    def start_trace(self, path: str | os.PathLike[str], name: str = "program") -> None:
+        """Writes every call, allocation, eviction and decision from now on to the file ``path``.
+
+        The file streams: a crash leaves all but the last fifth of a second. ``tvm-dtr report``,
+        ``tvm-dtr trace`` and ``tvm_dtr.trace.read_events`` read it. ``name`` is its title.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        from .trace.format import encode_header
+        from .trace.header import make_header
+
+        header = bytearray(encode_header(make_header(self, name)))
+        self._call("trace_events", os.fspath(path), header)
+
+    def stop_trace(self, **facts: Any) -> None:
+        """Ends the trace, adding ``facts`` (JSON) to it; nothing if there is none.
+
+        Raises:
+            UsageError: the file has ended early, as the disk is full.
+        """
+        self.module["trace_note"](json.dumps({"end": facts}))
+        failure = self.module["stop_tracing_events"]()
+        if failure:
+            raise UsageError(f"the trace has ended early: {failure}")
 
     def trace_memory(self, on: bool) -> None:
         """Starts (anew) or stops sampling memory in use at each change."""

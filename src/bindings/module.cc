@@ -10,6 +10,7 @@
 #include <optional>
 #include <tuple>
 
+#include "bindings/planning.h"
 #include "core/arena.h"
 #include "core/deallocation.h"
 #include "core/policy.h"
@@ -170,7 +171,8 @@ NB_MODULE(_core, m) {
   m.def("policies", &dtr::PolicyNames, "Names that --policy takes.");
   m.def("arenas", &dtr::ArenaNames, "Names that --arena takes.");
   m.def("deallocations", &dtr::DeallocationNames, "Names that --dealloc takes.");
-  nb::class_<dtr::Program>(m, "Replay")
+  nb::class_<dtr::Program> program(m, "Replay");
+  program
       .def(
           "__init__",
           [](dtr::Program* self, const std::vector<std::tuple<double, uint64_t>>& kernels,
@@ -212,4 +214,5 @@ NB_MODULE(_core, m) {
           "policy"_a = "dtr-eq", "search"_a = "heap", "seed"_a = 0, "thrash_limit"_a = 10.0,
           "tolerance"_a = 65536, "dealloc"_a = "eager", "reserve"_a = 0, "steps"_a = 1,
           "arena"_a = "paged");
+  AddPlanning(&program);
 }

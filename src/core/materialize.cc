@@ -204,7 +204,7 @@ void Runtime::AllocateOutputs(const Frame& frame) {
     const Tensor& t = graph_.tensors_[out];
     Storage& s = graph_.storages_[t.storage];
     if (t.detached) {
-      scratch_.push_back(AllocateOrEvict(s.bytes, frame.op));
+      scratch_.push_back(AllocateWorkspace(s.bytes, frame.op));
       output_data_.push_back(scratch_.back().data);
       continue;
     }
@@ -212,12 +212,15 @@ void Runtime::AllocateOutputs(const Frame& frame) {
       s.block = AllocateOrEvict(s.bytes, frame.op);
       s.resident = true;
       fresh_.push_back(t.storage);
+      Tell([&](Observer& o) { o.OnAllocate(t.storage, s.block.bytes); });
     }
     Lock(t.storage);
     locked_outputs_.push_back(t.storage);
     output_data_.push_back(s.block.data);
   }
-  if (op.workspace_bytes > 0) workspace_ = AllocateOrEvict(op.workspace_bytes, frame.op);
+  if (op.workspace_bytes > 0) {
+    workspace_ = AllocateWorkspace(op.workspace_bytes, frame.op);
+  }
   MemoryChanged();
 }
 
@@ -250,12 +253,12 @@ void Runtime::Account(const Frame& frame, const Op& op, double seconds) {
     stats_.remat_cost += op.cost;
     invocation_remat_ += op.cost;
   }
-  if (observer_) observer_->OnRun(frame.op, op.kernel, !frame.first_run, seconds);
+  Tell([&](Observer& o) { o.OnRun(frame.op, op.kernel, !frame.first_run, seconds); });
 }
 
 void Runtime::ReleaseOutputs() {
-  if (workspace_) arena_->Free(workspace_);
-  for (const Block& block : scratch_) arena_->Free(block);
+  if (workspace_) FreeWorkspace(workspace_);
+  for (const Block& block : scratch_) FreeWorkspace(block);
   for (StorageId s : locked_outputs_) Unlock(s);
   workspace_ = Block();
   scratch_.clear();
@@ -324,15 +327,32 @@ Block Runtime::AllocateOrEvict(uint64_t bytes, OpId op) {
       Evict(victim, /*eager=*/false);
       block = arena_->Allocate(bytes);
     } while (!block);
-    stats_.search_seconds += timer.Seconds();
+    const double seconds = timer.Seconds();
+    stats_.search_seconds += seconds;
+    Tell([&](Observer& o) { o.OnSearch(seconds); });
   }
   return block;
+}
+
+Block Runtime::AllocateWorkspace(uint64_t bytes, OpId op) {
+  Block block = AllocateOrEvict(bytes, op);
+  Tell([&](Observer& o) { o.OnAllocate(kNone, block.bytes); });
+  return block;
+}
+
+void Runtime::FreeWorkspace(const Block& block) {
+  arena_->Free(block);
+  Tell([&](Observer& o) { o.OnFree(kNone, block.bytes, FreeReason::kReleased); });
 }
 
 StorageId Runtime::SelectVictim() {
   auto smallest =
       static_cast<uint64_t>(options_.small_share * static_cast<double>(arena_->capacity()));
-  return policy_->SelectVictim(graph_, clock_, smallest);
+  StorageId victim = policy_->SelectVictim(graph_, clock_, smallest);
+  if (observers_.empty() || victim == kNone) return victim;
+  const double score = policy_->ScoreOf(graph_, victim, clock_);
+  Tell([&](Observer& o) { o.OnDecision(victim, score, graph_.evictable().size()); });
+  return victim;
 }
 
 void Runtime::Evict(StorageId id) {
@@ -342,10 +362,10 @@ void Runtime::Evict(StorageId id) {
 }
 
 void Runtime::Evict(StorageId id, bool eager) {
-  FreeStorageBlock(id);
+  FreeStorageBlock(id, eager ? FreeReason::kUnreferenced : FreeReason::kEvicted);
   (eager ? stats_.eager_evictions : stats_.evictions)++;
   policy_->OnEvict(graph_, id);
-  if (observer_) observer_->OnEvict(id, eager);
+  Tell([&](Observer& o) { o.OnEvict(id, eager); });
 }
 
 std::vector<Holder> Runtime::Holders() const {

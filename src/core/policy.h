@@ -2,6 +2,7 @@
 #ifndef TVM_DTR_CORE_POLICY_H_
 #define TVM_DTR_CORE_POLICY_H_
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,12 @@ class Policy {
   // The evictable storage to give up next, kNone if there is none. `clock` in cost units. A
   // storage smaller than `smallest` bytes is given up only when there is nothing else.
   virtual StorageId SelectVictim(const Graph& graph, double clock, uint64_t smallest) = 0;
+
+  // What the policy minimises, for a storage that is evictable; NaN for a policy without a score.
+  // Looking at it changes no decision.
+  virtual double ScoreOf(const Graph& graph, StorageId storage, double clock) {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
 
   // What the victims selected from now on make room for: a block of `bytes`, or a new capacity
   // (0). For policies that look at where blocks lie.

@@ -217,7 +217,7 @@ ReplayResult Replay(const Program& program, const ReplayOptions& options) {
   runtime.Reserve(std::min(program.storages.size(), kMost), std::min(program.tensors.size(), kMost),
                   std::min(program.ops.size(), kMost));
   Recorder recorder(options, &result);
-  if (options.record_memory || options.record_events) runtime.set_observer(&recorder);
+  if (options.record_memory || options.record_events) runtime.AddObserver(&recorder);
   uint32_t current_op = kNone;
   try {
     if (!fits) throw BudgetError("", kNone, kNone, options.budget, 0, 0, options.reserve, {});

@@ -24,6 +24,15 @@ Runtime::~Runtime() {
   }
 }
 
+void Runtime::AddObserver(Observer* observer) {
+  RemoveObserver(observer);
+  observers_.push_back(observer);
+}
+
+void Runtime::RemoveObserver(Observer* observer) {
+  observers_.erase(std::remove(observers_.begin(), observers_.end(), observer), observers_.end());
+}
+
 void Runtime::Reserve(size_t storages, size_t tensors, size_t ops) {
   graph_.storages_.Reserve(storages);
   graph_.tensors_.Reserve(tensors);
@@ -42,6 +51,7 @@ StorageId Runtime::NewStorage(uint64_t bytes) {
   s.bytes = bytes;
   s.holds = s.refs = 1;
   s.live = true;
+  Tell([&](Observer& o) { o.OnStorage(id, bytes); });
   return id;
 }
 
@@ -80,6 +90,7 @@ TensorId Runtime::NewView(TensorId base) {
   t.live = true;
   graph_.storages_[t.storage].refs++;
   graph_.tensors_[root].uses++;
+  Tell([&](Observer& o) { o.OnView(t.storage); });
   return id;
 }
 
@@ -111,6 +122,7 @@ TensorId Runtime::MakeConstant(StorageId storage) {
   s.resident = s.computed = true;
   s.last_access = clock_;
   graph_.tensors_[id].defined = true;
+  Tell([&](Observer& o) { o.OnAllocate(storage, s.block.bytes); });
   PinTensor(id);
   ReleaseStorage(storage);
   MemoryChanged();
@@ -189,7 +201,7 @@ void Runtime::StorageMayDie(StorageId id) {
 }
 
 // Gives the memory back without telling the policy: the storage is not wanted any more.
-void Runtime::FreeStorageBlock(StorageId id) {
+void Runtime::FreeStorageBlock(StorageId id, FreeReason reason) {
   Storage& s = graph_.storages_[id];
   if (!s.resident) return;
   s.resident = false;
@@ -202,6 +214,7 @@ void Runtime::FreeStorageBlock(StorageId id) {
   } else {
     arena_->Free(s.block);
   }
+  Tell([&](Observer& o) { o.OnFree(id, s.block.bytes, reason); });
   s.block = Block();
   MemoryChanged();
 }
@@ -210,8 +223,11 @@ void Runtime::PinTensor(TensorId id) {
   Tensor& t = graph_.tensors_[id];
   Storage& s = graph_.storages_[t.storage];
   t.detached = true;
-  if (s.pins++ == 0) pinned_bytes_ += s.block.bytes;
+  const bool first = s.pins++ == 0;
   graph_.UpdateEvictable(t.storage);
+  if (!first) return;
+  pinned_bytes_ += s.block.bytes;
+  Tell([&](Observer& o) { o.OnPin(t.storage, true); });
 }
 
 void Runtime::Unpin(StorageId id) {
@@ -219,6 +235,7 @@ void Runtime::Unpin(StorageId id) {
   if (--s.pins > 0) return;
   pinned_bytes_ -= s.block.bytes;
   graph_.UpdateEvictable(id);
+  Tell([&](Observer& o) { o.OnPin(id, false); });
 }
 
 // -- Ops ------------------------------------------------------------------------------------------
@@ -306,6 +323,7 @@ uint64_t Runtime::SetBudget(uint64_t bytes) {
     Evict(victim, /*eager=*/false);
     arena_->SetCapacity(bytes, &fits);
   }
+  Tell([&](Observer& o) { o.OnBudget(bytes); });
   return old;
 }
 

@@ -42,7 +42,11 @@ struct Stats {
   double search_seconds = 0;  // choosing and evicting victims
 };
 
-// Told of every decision; a null observer costs one branch.
+// Why memory is given back: nobody needs it any more; for want of memory; the last reference went
+// and the history stays.
+enum class FreeReason { kReleased, kEvicted, kUnreferenced };
+
+// Told of what happens, after it has; without observers it costs one branch.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -50,6 +54,18 @@ class Observer {
   virtual void OnEvict(StorageId storage, bool eager) {}
   // After each change of memory in use.
   virtual void OnMemory(uint64_t active_bytes) {}
+  // A new record; the id may have been another storage's before.
+  virtual void OnStorage(StorageId storage, uint64_t bytes) {}
+  // `bytes` of the block, which is the storage's, or workspace of the op at hand for kNone.
+  virtual void OnAllocate(StorageId storage, uint64_t bytes) {}
+  virtual void OnFree(StorageId storage, uint64_t bytes, FreeReason reason) {}
+  virtual void OnPin(StorageId storage, bool pinned) {}
+  virtual void OnView(StorageId storage) {}
+  // Before the victim goes: its score and how many storages could have gone.
+  virtual void OnDecision(StorageId victim, double score, size_t candidates) {}
+  // Spent on choosing and evicting for one allocation.
+  virtual void OnSearch(double seconds) {}
+  virtual void OnBudget(uint64_t bytes) {}
 };
 
 struct RuntimeOptions {
@@ -131,7 +147,9 @@ class Runtime {
   double last_run_cost() const { return last_run_cost_; }
   const Arena& arena() const { return *arena_; }
   uint64_t pinned_bytes() const { return pinned_bytes_; }
-  void set_observer(Observer* observer) { observer_ = observer; }
+  // Observers are not owned; the same one is added once.
+  void AddObserver(Observer* observer);
+  void RemoveObserver(Observer* observer);
   // Throws InternalError naming the first invariant that does not hold. O(records).
   void Validate() const;
 
@@ -156,7 +174,7 @@ class Runtime {
   void TensorMayDie(TensorId tensor);
   void ForgetTensor(TensorId tensor);
   void StorageMayDie(StorageId storage);
-  void FreeStorageBlock(StorageId storage);
+  void FreeStorageBlock(StorageId storage, FreeReason reason = FreeReason::kReleased);
   void PinTensor(TensorId tensor);
   void Unpin(StorageId storage);
   void ChangeCost(StorageId storage, double delta);
@@ -188,6 +206,8 @@ class Runtime {
   bool WantedNow(const Frame& frame, StorageId storage) const;
   void CheckThrash() const;
   Block AllocateOrEvict(uint64_t bytes, OpId op);
+  Block AllocateWorkspace(uint64_t bytes, OpId op);
+  void FreeWorkspace(const Block& block);
   void Evict(StorageId storage, bool eager);
   std::vector<Holder> Holders() const;
   uint64_t StillNeeded(uint64_t bytes, OpId op) const;
@@ -196,7 +216,11 @@ class Runtime {
   void Lock(StorageId storage);
   void Unlock(StorageId storage);
   void MemoryChanged() {
-    if (observer_) observer_->OnMemory(arena_->active());
+    Tell([&](Observer& o) { o.OnMemory(arena_->active()); });
+  }
+  template <typename F>
+  void Tell(F f) {
+    for (Observer* observer : observers_) f(*observer);
   }
 
   Arena* arena_;
@@ -204,7 +228,7 @@ class Runtime {
   RuntimeOptions options_;
   Deallocation deallocation_;
   std::unique_ptr<Policy> policy_;
-  Observer* observer_ = nullptr;
+  std::vector<Observer*> observers_;
   Graph graph_;
   Stats stats_;
   double clock_ = 0;

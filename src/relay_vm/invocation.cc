@@ -27,6 +27,7 @@ ObjectRef DtrVirtualMachine::InvokeFunction(const std::string& name) {
   engine_->Settle();
   hooks_.Refresh();
   engine_->runtime().BeginInvocation(invocation_cost_ns_);
+  if (events_) events_->Invoke();
   invocation_.function = &function;
   invocation_.name = name;
   if (!function.params.empty()) invocation_.inputs = &given->second;
@@ -55,15 +56,19 @@ ObjectRef DtrVirtualMachine::Continue() {
     GatherInputs();
     Dispatch();
     ObjectRef value = Finish();
+    if (events_) TraceResults();
     DropInvocation();
     return value;
   } catch (const BudgetError& error) {
     invocation_.running = false;
+    if (events_) events_->InvokeEnd(InvokeResult::kBudgetError);
     RethrowBudgetError(error);
   } catch (const ThrashError& error) {
+    if (events_) events_->InvokeEnd(InvokeResult::kThrashError);
     DropInvocation();
     throw CallerError(std::string("ThrashError: ") + error.what(), DescribeError(error));
   } catch (...) {
+    if (events_) events_->InvokeEnd(InvokeResult::kFailed);
     DropInvocation();
     throw;
   }
@@ -88,6 +93,12 @@ void DtrVirtualMachine::GatherInputs() {
     handles[i].value = FromCaller(given, {Origin::kInput, static_cast<uint32_t>(i)});
     handles[i].is_copy = engine_->copies() != copies;
   }
+  if (events_) {
+    for (size_t i = 0; i < handles.size(); ++i) {
+      StorageId storage = StorageOf(handles[i].value);
+      if (storage != kNone) events_->Input(storage, static_cast<uint32_t>(i));
+    }
+  }
   PushFrame(function, 0);
   for (size_t i = 0; i < handles.size(); ++i) Register(static_cast<RegName>(i)) = handles[i].value;
   invocation_.started = true;
@@ -103,6 +114,23 @@ ObjectRef DtrVirtualMachine::Finish() {
     if (invocation_.name == "main") NameFields(return_register_);
   }
   return return_register_;
+}
+
+// kNone for what is no tensor or has no memory of its own.
+StorageId DtrVirtualMachine::StorageOf(const ObjectRef& value) const {
+  if (!value.defined() || !value->IsInstance<TensorHandleObj>()) return kNone;
+  const TensorId tensor = static_cast<const TensorHandleObj*>(value.get())->tensor;
+  return tensor == kNone ? kNone : engine_->runtime().graph().tensor(tensor).storage;
+}
+
+void DtrVirtualMachine::TraceResults() {
+  const auto* tuple = result_.as<ADTObj>();
+  const size_t count = tuple ? tuple->size : 1;
+  for (size_t i = 0; i < count; ++i) {
+    StorageId storage = StorageOf(tuple ? (*tuple)[i] : result_);
+    if (storage != kNone) events_->Output(storage, static_cast<uint32_t>(i));
+  }
+  events_->InvokeEnd(InvokeResult::kOk);
 }
 
 // The caller keeps some as the next invocation's inputs, and knows them by these names.

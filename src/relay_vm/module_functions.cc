@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "relay_vm/lifetimes.h"
 #include "relay_vm/report.h"
 #include "relay_vm/vm.h"
 
@@ -21,13 +22,14 @@ DtrVirtualMachine::~DtrVirtualMachine() {
     Engine::Use use(engine_.get());
     Clear();
     constants_.clear();
-    engine_->runtime().set_observer(nullptr);
+    StopObserving();
   } catch (const std::exception&) {
     // Nobody is left to be told.
   }
 }
 
 void DtrVirtualMachine::LoadExecutable(const ObjectPtr<Executable>& executable) {
+  RepairLifetimes(executable.get());
   VirtualMachine::LoadExecutable(executable);
   Configure(kUnlimited, "paged", RuntimeOptions());
   std::vector<std::string> names(packed_funcs_.size());
@@ -80,11 +82,9 @@ void DtrVirtualMachine::Configure(uint64_t budget_bytes, const std::string& aren
     ICHECK(!invocation_.running) << "a kernel may not configure the virtual machine that runs it";
     Clear();
     constants_.clear();
-    engine_->runtime().set_observer(nullptr);
+    StopObserving();
     kernels = engine_->executor().kernels();
   }
-  trace_.reset();
-  profile_.reset();
   engine_ = std::make_shared<Engine>(MakeArena(arena, budget_bytes, /*backed=*/true), options);
   engine_->executor().kernels() = std::move(kernels);
 }
@@ -192,20 +192,43 @@ ObjectRef DtrVirtualMachine::TraceMemory(bool on) {
   Engine::Use use(engine_.get());
   ObjectRef samples;
   if (trace_) samples = trace_->Samples();
-  profile_.reset();
-  trace_ = on ? std::make_unique<MemoryTrace>(&engine_->arena()) : nullptr;
-  engine_->runtime().set_observer(trace_.get());
+  Observe(&trace_, on ? std::make_unique<MemoryTrace>(&engine_->arena()) : nullptr);
   return samples;
+}
+
+void DtrVirtualMachine::TraceEvents(const std::string& path, const std::string& header) {
+  Engine::Use use(engine_.get());
+  ICHECK(!invocation_.running) << "a kernel may not trace the virtual machine that runs it";
+  StopTracingEvents();
+  try {
+    events_ = std::make_unique<EventTrace>(path, header, &engine_->runtime());
+  } catch (const std::runtime_error& error) {
+    ThrowError("UsageError", error.what());
+  }
+  engine_->runtime().AddObserver(events_.get());
+}
+
+std::string DtrVirtualMachine::StopTracingEvents() {
+  Engine::Use use(engine_.get());
+  if (!events_) return "";
+  engine_->runtime().RemoveObserver(events_.get());
+  std::string failure = events_->Flush();
+  events_.reset();
+  return failure;
+}
+
+void DtrVirtualMachine::StopObserving() {
+  Observe<MemoryTrace>(&trace_, nullptr);
+  Observe<KernelProfile>(&profile_, nullptr);
+  StopTracingEvents();
 }
 
 ObjectRef DtrVirtualMachine::ProfileKernels(bool on) {
   Engine::Use use(engine_.get());
   ObjectRef rows;
   if (profile_) rows = profile_->Rows();
-  trace_.reset();
   const size_t kernels = engine_->executor().kernels().size();
-  profile_ = on ? std::make_unique<KernelProfile>(kernels) : nullptr;
-  engine_->runtime().set_observer(profile_.get());
+  Observe(&profile_, on ? std::make_unique<KernelProfile>(kernels) : nullptr);
   return rows;
 }
 
@@ -256,6 +279,26 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
       {"clear", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) { vm->Clear(); }},
       {"trace_memory", [](DtrVirtualMachine* vm, TVMArgs args,
                           TVMRetValue* rv) { *rv = vm->TraceMemory(args[0].operator bool()); }},
+      {"trace_events", [](DtrVirtualMachine* vm, TVMArgs args,
+                          TVMRetValue*) { vm->TraceEvents(args[0], args[1]); }},
+      {"stop_tracing_events",
+       [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->StopTracingEvents(); }},
+      {"trace_step",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) {
+         Engine::Use use(vm->engine_.get());
+         if (vm->events_) vm->events_->Step(static_cast<uint32_t>(args[0].operator int64_t()));
+       }},
+      {"trace_step_end",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) {
+         Engine::Use use(vm->engine_.get());
+         if (!vm->events_) return;
+         vm->events_->StepEnd(static_cast<uint32_t>(args[0].operator int64_t()), args[1]);
+       }},
+      {"trace_note",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) {
+         Engine::Use use(vm->engine_.get());
+         if (vm->events_) vm->events_->Note(args[0]);
+       }},
       {"profile_kernels",
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) {
          *rv = vm->ProfileKernels(args[0].operator bool());

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/event_trace.h"
 #include "relay_vm/engine.h"
 #include "relay_vm/kernel_profile.h"
 #include "relay_vm/trace.h"
@@ -61,8 +62,11 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   void Clear();
   std::string StatsJson() const;
   ObjectRef TraceMemory(bool on);
-  // Starts or stops counting per kernel and returns what was counted so far; takes the place of
-  // the memory trace, as that does of it.
+  // Writes what happens from now on to a file that begins with `header`.
+  void TraceEvents(const std::string& path, const std::string& header);
+  // Empty, or why the file has ended early.
+  std::string StopTracingEvents();
+  // Starts or stops counting per kernel and returns what was counted so far.
   ObjectRef ProfileKernels(bool on);
   // Calls module function args[0] with the rest; what the caller is told comes as a string.
   void Attempt(TVMArgs args, TVMRetValue* rv);
@@ -97,11 +101,21 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   // module_functions.cc
   void BeforeStockFunction(const std::string& name, TVMArgs args);
   void CheckWorkspaceCounts(uint64_t budget_bytes) const;
+  void StopObserving();
+  // Puts an observer of the runtime, or none, in the place of another.
+  template <typename T>
+  void Observe(std::unique_ptr<T>* place, std::unique_ptr<T> observer) {
+    if (*place) engine_->runtime().RemoveObserver(place->get());
+    *place = std::move(observer);
+    if (*place) engine_->runtime().AddObserver(place->get());
+  }
 
   // invocation.cc
   ObjectRef Continue();
   void GatherInputs();
   ObjectRef Finish();
+  void TraceResults();
+  StorageId StorageOf(const ObjectRef& value) const;
   void NameFields(const ObjectRef& results);
   void CopyToGivenOutputs(const std::string& name);
   void DropInvocation();
@@ -164,6 +178,7 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   WorkspaceHooks hooks_;
   bool workspace_tracked_ = false;
   std::unique_ptr<MemoryTrace> trace_;
+  std::unique_ptr<EventTrace> events_;
   std::unique_ptr<KernelProfile> profile_;
 
   std::vector<ObjectRef> registers_;

@@ -87,7 +87,7 @@ class Lab : public dtr::Observer {
         failing_arena(arena_.get()),
         arena(*arena_),
         runtime(&failing_arena, &executor, Options(policy, thrash_limit, dealloc)) {
-    runtime.set_observer(this);
+    runtime.AddObserver(this);
   }
 
   dtr::TensorId Constant(uint64_t value) {

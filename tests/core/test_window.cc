@@ -23,7 +23,7 @@ class Bench : public dtr::Observer {
  public:
   explicit Bench(uint64_t pages, const std::string& policy = "window")
       : arena(pages * kPage, /*backed=*/false), runtime(&arena, &nothing_, Options(policy)) {
-    runtime.set_observer(this);
+    runtime.AddObserver(this);
     constant = runtime.AddConstant(kPage);
   }
   dtr::TensorId Make(double cost, uint64_t pages = 1) {

@@ -4,7 +4,17 @@
 file per family of ops. The result has static shapes only.
 """
 
-from . import conv, dense, elementwise, normalization, pool, reduce, shape
+from . import (
+    conv,
+    cross_entropy,
+    dense,
+    elementwise,
+    indexing,
+    normalization,
+    pool,
+    reduce,
+    shape,
+)
 from .composite import composite, inline_composites
 from .reverse import gradients
 from .rules import CONSTANT_OPS, GRADIENTS, Adjoint, gradient
@@ -15,10 +25,12 @@ __all__ = [
     "Adjoint",
     "composite",
     "conv",
+    "cross_entropy",
     "dense",
     "elementwise",
     "gradient",
     "gradients",
+    "indexing",
     "inline_composites",
     "normalization",
     "pool",

@@ -67,6 +67,11 @@ _UNARY: dict[str, Callable[[Expr, Expr, Expr, str], Expr]] = {
     "sin": lambda x, y, dy, t: dy * relay.cos(x),
     "cos": lambda x, y, dy, t: relay.negative(dy * relay.sin(x)),
     "tan": lambda x, y, dy, t: dy * (scalar(1, t) + y * y),
+    "asin": lambda x, y, dy, t: dy * relay.rsqrt(scalar(1, t) - x * x),
+    "acos": lambda x, y, dy, t: relay.negative(dy * relay.rsqrt(scalar(1, t) - x * x)),
+    "asinh": lambda x, y, dy, t: dy * relay.rsqrt(x * x + scalar(1, t)),
+    "acosh": lambda x, y, dy, t: dy * relay.rsqrt(x * x - scalar(1, t)),
+    "atanh": lambda x, y, dy, t: dy / (scalar(1, t) - x * x),
     "atan": lambda x, y, dy, t: dy / (scalar(1, t) + x * x),
     "sinh": lambda x, y, dy, t: dy * relay.cosh(x),
     "cosh": lambda x, y, dy, t: dy * relay.sinh(x),
@@ -107,7 +112,11 @@ def _leaky_relu(adjoint: Adjoint) -> list[Expr | None]:
 
 @gradient("cast")
 def _cast(adjoint: Adjoint) -> list[Expr | None]:
-    return [relay.cast(adjoint.output, dtype_of(adjoint.call.args[0]))]
+    before, dtype = dtype_of(adjoint.call), dtype_of(adjoint.call.args[0])
+    dy = adjoint.output
+    if (before, dtype) == ("float64", "float16"):
+        dy = relay.cast(dy, "float32")  # as in cast_to
+    return [relay.cast(dy, dtype)]
 
 
 def _reduced(adjoint: Adjoint, parts: list[Callable[[], Expr]]) -> list[Expr | None]:
@@ -165,6 +174,14 @@ def _extremum(adjoint: Adjoint) -> list[Expr | None]:
         return relay.where(wins(x, other), dy, half)
 
     return _reduced(adjoint, [lambda: share(a, b), lambda: share(b, a)])
+
+
+@gradient("mod", "floor_mod")
+def _remainder(adjoint: Adjoint) -> list[Expr | None]:
+    """a - b q with a whole number q: the quotient, rounded down or towards zero."""
+    (a, b), dy = adjoint.call.args, adjoint.output
+    rounded = relay.floor if adjoint.call.op.name == "floor_mod" else relay.trunc
+    return _reduced(adjoint, [lambda: dy, lambda: relay.negative(dy * rounded(a / b))])
 
 
 @gradient("where")

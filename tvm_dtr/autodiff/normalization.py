@@ -113,6 +113,46 @@ def _normalize(adjoint: Adjoint) -> list[Expr | None]:
     return [dx, dgamma, dbeta]
 
 
+def _neighbours(x: Expr, shape: tuple[int, ...], before: int, after: int) -> Expr:
+    """Sum over the channels from ``before`` below each one to ``after`` above it."""
+    others = [(0, 0)] * (len(shape) - 2)
+    padded = relay.nn.pad(x, [(0, 0), (before, after), *others])
+    total: Expr = None
+    for k in range(before + after + 1):
+        begin = [0, k] + [0] * (len(shape) - 2)
+        part = relay.strided_slice(padded, begin, [shape[0], k + shape[1], *shape[2:]])
+        total = part if total is None else total + part
+    return total
+
+
+def local_response(x: Expr, size: int, alpha: float, beta: float, bias: float) -> relay.Call:
+    """x (bias + alpha / size * sum of squares over ``size`` channels) ** -beta (Krizhevsky et
+    al., NeurIPS 2012). A tuple: y and the base of the power."""
+    shape, dtype = shape_of(x), dtype_of(x)
+    before, after = (size - 1) // 2, size // 2
+
+    def body(x: Expr) -> Expr:
+        squares = _neighbours(x * x, shape, before, after)
+        base = scalar(bias, dtype) + scalar(alpha / size, dtype) * squares
+        return relay.Tuple([x * relay.power(base, scalar(-beta, dtype)), base])
+
+    return composite("local_response", [x], body, size=size, alpha=float(alpha), beta=float(beta))
+
+
+@gradient("local_response")
+def _local_response(adjoint: Adjoint) -> list[Expr | None]:
+    # dx = dy s^-beta - 2 alpha beta / size x (sum of dy x s^(-beta - 1) over who reads x)
+    call, dy = adjoint.call, adjoint.outputs[0]
+    assert dy is not None
+    (x,), attrs, dtype = call.args, call.op.attrs, dtype_of(call.args[0])
+    size, alpha, beta = int(attrs["size"]), float(attrs["alpha"]), float(attrs["beta"])
+    base = relay.TupleGetItem(call, 1)
+    spread = dy * x * relay.power(base, scalar(-beta - 1, dtype))
+    reach = _neighbours(spread, shape_of(x), size // 2, (size - 1) // 2)
+    direct = dy * relay.power(base, scalar(-beta, dtype))
+    return [direct - scalar(2 * alpha * beta / size, dtype) * x * reach]
+
+
 @gradient("nn.softmax")
 def _softmax(adjoint: Adjoint) -> list[Expr | None]:
     y, dy = adjoint.call, adjoint.output
@@ -149,7 +189,7 @@ def softmax_cross_entropy(logits: Expr, labels: Expr, axis: int) -> relay.Call:
 
     def body(logits: Expr, labels: Expr) -> Expr:
         lse = log_sum_exp(logits, axis)
-        hit = _is_label(labels, shape_of_var(logits), axis)
+        hit = is_label(labels, shape_of_var(logits), axis)
         picked = relay.sum(relay.where(hit, logits, scalar(0, dtype)), axis=axis, keepdims=True)
         loss = relay.sum(lse - picked) * scalar(1 / rows, dtype)
         return relay.Tuple([loss, lse])
@@ -162,7 +202,7 @@ def shape_of_var(variable: Expr) -> tuple[int, ...]:
     return tuple(int(d) for d in variable.type_annotation.shape)
 
 
-def _is_label(labels: Expr, shape: tuple[int, ...], axis: int) -> Expr:
+def is_label(labels: Expr, shape: tuple[int, ...], axis: int) -> Expr:
     """Boolean tensor of the logits' shape: is this the row's class?"""
     numbers = np.arange(shape[axis]).reshape([-1] + [1] * (len(shape) - axis - 1))
     classes = relay.const(numbers, "int64")
@@ -178,5 +218,5 @@ def _softmax_cross_entropy(adjoint: Adjoint) -> list[Expr | None]:
     rows = math.prod(shape_of(labels))
     assert dy is not None
     probability = relay.exp(logits - relay.TupleGetItem(call, 1))
-    hit = relay.cast(_is_label(labels, shape_of(logits), axis), dtype)
+    hit = relay.cast(is_label(labels, shape_of(logits), axis), dtype)
     return [(probability - hit) * (dy * scalar(1 / rows, dtype)), None]

@@ -63,16 +63,54 @@ def _recomputed(adjoint: Adjoint) -> list[Expr | None]:
     """Gradient of a composite without a rule: by those of its parts, computed again from the
     operands. So nothing but the operands is kept for the backward pass; for elementwise bodies
     the recomputation happens inside of the fused backward kernel."""
-    function, dy = adjoint.call.op, adjoint.output
-    shape, dtype = tensor_type(adjoint.call)
-    seed = infer_local(relay.var("seed", shape=shape, dtype=dtype))
+    function = adjoint.call.op
+    body = function.body
+    fields = body.fields if isinstance(body, relay.Tuple) else [body]
+    seeds: dict[Expr, Expr] = {}
+    ends = []
+    for field, dy in zip(fields, adjoint.outputs, strict=True):
+        if dy is not None:
+            shape, dtype = tensor_type(field)
+            seed = infer_local(relay.var("seed", shape=shape, dtype=dtype))
+            seeds[seed] = dy
+            ends.append((field, seed))
     wanted = [p for p, need in zip(function.params, adjoint.needs, strict=True) if need]
-    grads = dict(zip(wanted, gradients(function.body, seed, wanted), strict=True))
-    binding = {seed: dy, **dict(zip(function.params, adjoint.call.args, strict=True))}
+    grads = dict(
+        zip(
+            wanted,
+            pullback([o for o, _ in ends], [s for _, s in ends], wanted, _no_control_flow),
+            strict=True,
+        )
+    )
+    binding = {**seeds, **dict(zip(function.params, adjoint.call.args, strict=True))}
     made = [g for g in grads.values() if g is not None]
     bound = dict(zip(made, substitute(made, binding), strict=True))
     found = [grads.get(p) for p in function.params]
     return [None if g is None else bound[g] for g in found]
+
+
+_MANY_TERMS = 4
+
+
+def _is_weight_gradient(term: Expr) -> bool:
+    """Is it the product of two transposed matrices that the rule of ``nn.dense`` makes?"""
+
+    def is_call(expr: Expr, name: str) -> bool:
+        return isinstance(expr, relay.Call) and getattr(expr.op, "name", "") == name
+
+    return is_call(term, "nn.dense") and all(
+        is_call(arg, "transpose") and arg.attrs.axes is None for arg in term.args
+    )
+
+
+def _joined_products(terms: list[Expr]) -> Expr:
+    """Sum of many dy^T x as one product of all rows: the steps of a recurrent layer share their
+    weights, and a product and a sum for each would be most of its backward pass."""
+    factors = [[term.args[i].args[0] for term in terms] for i in (0, 1)]
+    dy, x = (relay.transpose(relay.concatenate(rows, 0)) for rows in factors)
+    known = [row for rows in factors for row in rows]
+    (product,) = stamp([relay.nn.dense(dy, x)], known, source_of(terms[0]) or "gradient")
+    return product
 
 
 class _Sweep:
@@ -92,6 +130,8 @@ class _Sweep:
         terms = self.parts.get(expr, {}).get(field)
         if not terms:
             return None
+        if len(terms) >= _MANY_TERMS and all(map(_is_weight_gradient, terms)):
+            return _joined_products(terms)
         total = terms[0]
         for term in terms[1:]:
             total = relay.add(total, term)
@@ -119,7 +159,14 @@ class _Sweep:
         outputs = [self.total(call, i) for i in range(count)]
         needs = [arg in self.needed for arg in call.args]
         grads = rule(Adjoint(call, outputs, needs))
-        known = [call, *call.args, *(t for dy in self.parts[call].values() for t in dy)]
+        terms = [t for dy in self.parts[call].values() for t in dy]
+        # A joined product has a source already; what is below it must not be stamped again.
+        known = [
+            call,
+            *call.args,
+            *terms,
+            *(dy for dy in outputs if dy is not None and source_of(dy)),
+        ]
         pairs = [
             (arg, dx)
             for arg, dx, need in zip(call.args, grads, needs, strict=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tvm import relay
 
 from ..errors import ModelError
-from ..relay_graph import Expr, shape_of, source_of
-from ..relay_ops import take_gradient
+from ..relay_graph import Expr, infer_local, shape_of, source_of
+from .composite import composite
 from .rules import Adjoint, gradient
 from .scalars import sum_to_shape, zeros
 
@@ -47,15 +47,44 @@ def _concatenate(adjoint: Adjoint) -> list[Expr | None]:
     return [relay.Tuple(parts)]
 
 
+def pieces(x: Expr, sizes: list[int], axis: int) -> list[relay.TupleGetItem]:
+    """Typed ``x`` cut along ``axis`` into parts of these sizes.
+
+    Each part is a slice that lives and dies alone, but the gradient is one concatenation rather
+    than a sum of padded parts.
+    """
+    shape = shape_of(x)
+
+    def body(x: Expr) -> Expr:
+        fields, start = [], 0
+        for size in sizes:
+            begin, end = [0] * len(shape), list(shape)
+            begin[axis], end[axis] = start, start + size
+            fields.append(relay.strided_slice(x, begin, end))
+            start += size
+        return relay.Tuple(fields)
+
+    call = infer_local(composite("pieces", [x], body, axis=axis))
+    return [infer_local(relay.TupleGetItem(call, i)) for i in range(len(sizes))]
+
+
+@gradient("pieces")
+def _pieces(adjoint: Adjoint) -> list[Expr | None]:
+    return _joined(adjoint, int(adjoint.call.op.attrs["axis"]))
+
+
 @gradient("split")
 def _split(adjoint: Adjoint) -> list[Expr | None]:
     call = adjoint.call
-    rank = len(shape_of(call.args[0]))
+    return _joined(adjoint, int(call.attrs.axis) % len(shape_of(call.args[0])))
+
+
+def _joined(adjoint: Adjoint, axis: int) -> list[Expr | None]:
     parts = []
-    for dy, field in zip(adjoint.outputs, call.checked_type.fields, strict=True):
+    for dy, field in zip(adjoint.outputs, adjoint.call.checked_type.fields, strict=True):
         shape = tuple(int(d) for d in field.shape)
         parts.append(zeros(shape, field.dtype) if dy is None else dy)
-    return [relay.concatenate(parts, axis=int(call.attrs.axis) % rank)]
+    return [relay.concatenate(parts, axis=axis)]
 
 
 def slice_bounds(call: relay.Call, shape: tuple[int, ...]) -> list[tuple[int, int, int]]:
@@ -173,11 +202,3 @@ def _bias_add(adjoint: Adjoint) -> list[Expr | None]:
     axis = int(call.attrs.axis) % rank
     others = [i for i in range(rank) if i != axis]
     return [dy, relay.sum(dy, axis=others) if adjoint.needs[1] else None]
-
-
-@gradient("take")
-def _take(adjoint: Adjoint) -> list[Expr | None]:
-    call = adjoint.call
-    x, indices = call.args
-    axis = int(call.attrs.axis) % len(shape_of(x))
-    return [take_gradient(adjoint.output, indices, shape_of(x), axis), None]

@@ -11,6 +11,7 @@ from tvm_dtr.cli.optimizer_options import add_optimizer_options, make_optimizer
 from tvm_dtr.errors import UsageError
 
 LOSSES = ("cross_entropy", "mse", "output")
+DTYPES = ("float16", "float32", "float64")
 DEFAULT_LOSS = "cross_entropy"
 SUFFIX = ".tdtr"
 BUILD_OPTIONS = (
@@ -22,6 +23,7 @@ BUILD_OPTIONS = (
     "clip_norm",
     "clip_value",
     "shape",
+    "dtype",
     "jobs",
 )
 
@@ -77,6 +79,11 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
         help="shape of an input whose dimensions the model leaves open: x=64,3,32,32",
     )
     group.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        help="cast the model's floating-point tensors (default: they keep their types)",
+    )
+    group.add_argument(
         "--jobs", type=positive, metavar="N", help="compiler processes (default: one per core)"
     )
 
@@ -104,6 +111,7 @@ def build_keywords(arguments: argparse.Namespace) -> dict[str, Any]:
         "freeze": arguments.freeze or (),
         "clip_norm": arguments.clip_norm,
         "clip_value": arguments.clip_value,
+        "dtype": arguments.dtype,
     }
 
 

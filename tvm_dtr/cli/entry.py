@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tvm_dtr import __version__
-from tvm_dtr.cli import build, inspect, models, run, simulate, train
+from tvm_dtr.cli import build, inspect, models, plan, run, simulate, train
 from tvm_dtr.cli.report import print_holders
 from tvm_dtr.errors import BudgetError, DTRError, UsageError
 
@@ -134,6 +134,6 @@ def make_parser() -> argparse.ArgumentParser:
         "--debug", action="store_true", help="show the traceback of an error as well"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (build, inspect, run, train, simulate, models):
+    for module in (build, inspect, run, train, simulate, plan, models):
         module.add_command(commands, everywhere)
     return parser

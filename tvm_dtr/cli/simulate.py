@@ -98,7 +98,7 @@ def run_simulation(arguments: argparse.Namespace) -> int:
     from tvm_dtr.simulation.simulator import DEFAULT_BUDGETS, DEFAULT_POLICIES
 
     check_outputs([arguments.json])
-    folder = _folder(arguments.out)
+    folder = output_folder(arguments.out)
     traces = []
     for path in arguments.traces:
         with progress(f"reading {Path(path).name}"):
@@ -124,7 +124,7 @@ def run_simulation(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _folder(name: str | None) -> Path | None:
+def output_folder(name: str | None) -> Path | None:
     """Made before the work, so that what it gives can be written."""
     if name is None:
         return None

@@ -12,7 +12,7 @@ from tvm import relay
 from .codegen import OPT_LEVEL
 from .relay_walk import post_order, tensor_types
 
-KERNEL_FORMAT = 5  # raise when the same primitive function compiles to other code
+KERNEL_FORMAT = 6  # raise when the same primitive function compiles to other code
 _NAME_LENGTH = 64  # characters for the ops in a kernel's name
 
 

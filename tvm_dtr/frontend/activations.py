@@ -17,13 +17,13 @@ from .node import Node
 from .registry import CONVERTERS, converter
 
 
-def _softplus(x: Expr, dtype: str) -> Expr:
+def softplus(x: Expr, dtype: str) -> Expr:
     """log(1 + exp(x)) without overflow."""
     rest = relay.log(scalar(1, dtype) + relay.exp(relay.negative(relay.abs(x))))
     return relay.nn.relu(x) + rest
 
 
-def _elu(x: Expr, dtype: str, alpha: float, scale: float = 1.0) -> Expr:
+def elu(x: Expr, dtype: str, alpha: float, scale: float = 1.0) -> Expr:
     one = scalar(1, dtype)
     low = relay.exp(relay.minimum(x, scalar(0, dtype))) - one
     y = relay.where(relay.greater(x, scalar(0, dtype)), x, scalar(alpha, dtype) * low)
@@ -38,7 +38,7 @@ def _gelu(x: Expr, dtype: str, approximate: str) -> Expr:
     return half * x * (one + relay.erf(x * scalar(math.sqrt(0.5), dtype)))
 
 
-def _hard_sigmoid(x: Expr, dtype: str, alpha: float, beta: float) -> Expr:
+def hard_sigmoid(x: Expr, dtype: str, alpha: float, beta: float) -> Expr:
     return relay.clip(scalar(alpha, dtype) * x + scalar(beta, dtype), 0, 1)
 
 
@@ -48,20 +48,30 @@ def _celu(x: Expr, dtype: str, alpha: float) -> Expr:
     return relay.maximum(x, zero) + scalar(alpha, dtype) * low
 
 
+def _shrink(x: Expr, dtype: str, lambd: float, bias: float) -> Expr:
+    limit, shift, zero = scalar(lambd, dtype), scalar(bias, dtype), scalar(0, dtype)
+    low = relay.where(relay.less(x, relay.negative(limit)), x + shift, zero)
+    return relay.where(relay.greater(x, limit), x - shift, low)
+
+
 Formula = Callable[[Node, Expr, str], Expr]
 
 _FORMULAS: dict[str, Formula] = {
     "Celu": lambda n, x, t: _celu(x, t, n.attr("alpha", 1.0)),
-    "Elu": lambda n, x, t: _elu(x, t, n.attr("alpha", 1.0)),
+    "Elu": lambda n, x, t: elu(x, t, n.attr("alpha", 1.0)),
     "Gelu": lambda n, x, t: _gelu(x, t, n.attr("approximate", "none")),
-    "HardSigmoid": lambda n, x, t: _hard_sigmoid(x, t, n.attr("alpha", 0.2), n.attr("beta", 0.5)),
-    "HardSwish": lambda n, x, t: x * _hard_sigmoid(x, t, 1 / 6, 0.5),
-    "Mish": lambda n, x, t: x * relay.tanh(_softplus(x, t)),
-    "Selu": lambda n, x, t: _elu(
+    "HardSigmoid": lambda n, x, t: hard_sigmoid(x, t, n.attr("alpha", 0.2), n.attr("beta", 0.5)),
+    "HardSwish": lambda n, x, t: x * hard_sigmoid(x, t, 1 / 6, 0.5),
+    "Mish": lambda n, x, t: x * relay.tanh(softplus(x, t)),
+    "Selu": lambda n, x, t: elu(
         x, t, n.attr("alpha", 1.67326319217681884765625), n.attr("gamma", 1.05070102214813232421875)
     ),
-    "Softplus": lambda n, x, t: _softplus(x, t),
+    "Shrink": lambda n, x, t: _shrink(x, t, n.attr("lambd", 0.5), n.attr("bias", 0.0)),
+    "Softplus": lambda n, x, t: softplus(x, t),
     "Softsign": lambda n, x, t: x / (scalar(1, t) + relay.abs(x)),
+    "ThresholdedRelu": lambda n, x, t: relay.where(
+        relay.greater(x, scalar(n.attr("alpha", 1.0), t)), x, scalar(0, t)
+    ),
 }
 
 

@@ -9,15 +9,27 @@ import onnx
 from tvm import relay
 
 from ..autodiff.normalization import log_softmax
+from ..autodiff.scalars import cast_to
 from ..relay_graph import Expr, dtype_of, shape_of
 from .node import Node
+from .precision import unknown_type
 from .registry import CONVERTERS, converter
 
 _UNARY: dict[str, Callable[[Expr], Expr]] = {
     "Abs": relay.abs,
+    "Acos": relay.acos,
+    "Acosh": relay.acosh,
+    "Asin": relay.asin,
+    "Asinh": relay.asinh,
+    "Atan": relay.atan,
+    "Atanh": relay.atanh,
+    "Ceil": relay.ceil,
     "Cos": relay.cos,
+    "Cosh": relay.cosh,
     "Erf": relay.erf,
     "Exp": relay.exp,
+    "Floor": relay.floor,
+    "IsNaN": relay.isnan,
     "Log": relay.log,
     "Neg": relay.negative,
     "Not": relay.logical_not,
@@ -25,7 +37,9 @@ _UNARY: dict[str, Callable[[Expr], Expr]] = {
     "Sigmoid": relay.sigmoid,
     "Sign": relay.sign,
     "Sin": relay.sin,
+    "Sinh": relay.sinh,
     "Sqrt": relay.sqrt,
+    "Tan": relay.tan,
     "Tanh": relay.tanh,
 }
 _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
@@ -41,6 +55,7 @@ _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
     "Or": relay.logical_or,
     "Pow": relay.power,
     "Sub": relay.subtract,
+    "Xor": relay.logical_xor,
 }
 
 
@@ -58,10 +73,21 @@ CONVERTERS.update({name: _convert_binary(op) for name, op in _BINARY.items()})
 
 @converter("Clip")
 def clip(node: Node) -> Expr:
-    low = float(node.constant(1, node.attr("min", -np.inf)))
-    high = float(node.constant(2, node.attr("max", np.inf)))
+    """Where the bounds cross, the upper one holds."""
+    if any(node.has(i) and node.known(i) is None for i in (1, 2)):
+        return _clip_by_tensors(node)
+    low = float(np.ravel(node.constant(1, node.attr("min", -np.inf)))[0])
+    high = float(np.ravel(node.constant(2, node.attr("max", np.inf)))[0])
     limit = float(np.finfo("float32").max)
-    return relay.clip(node.tensor(0), max(low, -limit), min(high, limit))
+    low, high = max(low, -limit), min(high, limit)
+    return relay.clip(node.tensor(0), min(low, high), high)
+
+
+def _clip_by_tensors(node: Node) -> Expr:
+    x = node.tensor(0)
+    if node.has(1):
+        x = relay.maximum(x, node.tensor(1))
+    return relay.minimum(x, node.tensor(2)) if node.has(2) else x
 
 
 @converter("LeakyRelu")
@@ -98,6 +124,13 @@ def _convert_variadic(op: Callable[[Expr, Expr], Expr]) -> Callable[[Node], Expr
 CONVERTERS.update({name: _convert_variadic(op) for name, op in _VARIADIC.items()})
 
 
+@converter("Mod")
+def mod(node: Node) -> Expr:
+    """The remainder has the divisor's sign, or with fmod the dividend's."""
+    a, b = node.tensor(0), node.tensor(1)
+    return relay.mod(a, b) if node.attr("fmod", 0) else relay.floor_mod(a, b)
+
+
 @converter("Where")
 def where(node: Node) -> Expr:
     return relay.where(node.tensor(0), node.tensor(1), node.tensor(2))
@@ -106,9 +139,11 @@ def where(node: Node) -> Expr:
 @converter("Cast", "CastLike")
 def cast(node: Node) -> Expr:
     if node.op == "CastLike":
-        return relay.cast(node.tensor(0), node.dtype(1))
-    dtype = str(onnx.helper.tensor_dtype_to_np_dtype(node.attr("to")))
-    return relay.cast(node.tensor(0), dtype)
+        return cast_to(node.tensor(0), node.dtype(1))
+    wrong = unknown_type(node.attr("to"))
+    if wrong:
+        raise node.error(wrong)
+    return cast_to(node.tensor(0), str(onnx.helper.tensor_dtype_to_np_dtype(node.attr("to"))))
 
 
 def _softmax_axis(node: Node) -> tuple[Expr, int, tuple[int, ...]]:
@@ -136,45 +171,3 @@ def log_soft_max(node: Node) -> Expr:
     x, axis, shape = _softmax_axis(node)
     y = log_softmax(node.typed(x), axis)
     return y if shape_of(x) == shape else relay.reshape(y, shape)
-
-
-def _l1(x: Expr, **axes: object) -> Expr:
-    return relay.sum(relay.abs(x), **axes)
-
-
-def _sum_square(x: Expr, **axes: object) -> Expr:
-    return relay.sum(x * x, **axes)
-
-
-def _l2(x: Expr, **axes: object) -> Expr:
-    return relay.sqrt(relay.sum(x * x, **axes))
-
-
-def _log_sum(x: Expr, **axes: object) -> Expr:
-    return relay.log(relay.sum(x, **axes))
-
-
-_REDUCTIONS: dict[str, Callable[..., Expr]] = {
-    "ReduceL1": _l1,
-    "ReduceL2": _l2,
-    "ReduceLogSum": _log_sum,
-    "ReduceSumSquare": _sum_square,
-    "ReduceMax": relay.max,
-    "ReduceMean": relay.mean,
-    "ReduceMin": relay.min,
-    "ReduceSum": relay.sum,
-}
-
-
-def _convert_reduction(op: Callable[..., Expr]) -> Callable[[Node], Expr]:
-    def convert(node: Node) -> Expr:
-        # The axes moved from an attribute to an operand in operator sets 13 and 18.
-        axes = node.attr("axes", node.ints(1))
-        if not axes and node.attr("noop_with_empty_axes", 0):
-            return node.tensor(0)
-        return op(node.tensor(0), axis=axes or None, keepdims=bool(node.attr("keepdims", 1)))
-
-    return convert
-
-
-CONVERTERS.update({name: _convert_reduction(op) for name, op in _REDUCTIONS.items()})

@@ -20,6 +20,7 @@ from ..relay_graph import Expr, TypeInferenceError, infer_local, is_dynamic, sha
 from ..training import TensorSpec
 from .load import load_model
 from .node import Node, label
+from .precision import cast_model, check_dtype, check_types
 from .registry import CONVERTERS
 from .values import Value
 
@@ -46,15 +47,24 @@ class ImportedModel:
 
 
 def import_model(
-    model: str | os.PathLike[str] | onnx.ModelProto, shapes: Shapes | None = None
+    model: str | os.PathLike[str] | onnx.ModelProto,
+    shapes: Shapes | None = None,
+    dtype: str | None = None,
 ) -> ImportedModel:
     """Import an ONNX model for training.
 
     ``shapes`` gives or overrides the shapes of graph inputs by name. Float initializers become
     parameters, in the order of first use; running statistics become state. Raises ModelError for
     a file that is no model, dynamic dimensions without a shape, ops that are not supported.
+    ``dtype`` casts all floating-point tensors; without it they keep their types.
     """
-    return Importer(load_model(model), _checked_shapes(shapes or {})).run()
+    check_dtype(dtype)
+    shapes = _checked_shapes(shapes or {})
+    proto = load_model(model)
+    if dtype is not None:
+        proto = cast_model(proto, dtype)
+    check_types(proto)
+    return Importer(proto, shapes).run()
 
 
 def _checked_shapes(shapes: Any) -> dict[str, tuple[int | str, ...]]:
@@ -304,7 +314,11 @@ class Importer:
         return True
 
     def _fold(self, proto: onnx.NodeProto) -> bool:
-        """Compute now what depends on constants alone, such as the operands of Reshape."""
+        """Compute now what depends on constants alone, such as the operands of Reshape.
+
+        A tensor of a stored shape and one value is a weight whose values were left out; a shape
+        that the graph computes belongs to a constant, such as the first state of an LSTM.
+        """
         if proto.domain not in ("", "ai.onnx"):
             return False
         if proto.op_type in ("Shape", "Size") and not self._is_dynamic(proto.input[0]):
@@ -321,8 +335,9 @@ class Importer:
             return False  # a weight that is reshaped or transposed stays trainable
         names = [name for name in proto.input if name]
         results = _evaluate(proto, {n: self.values[n].data for n in names}, self.opset)
+        stored = proto.op_type == "ConstantOfShape" and all(v.stored for v in operands)
         for name, data in zip(proto.output, results, strict=True):
-            self.values[name] = Value(name, data=data)
+            self.values[name] = Value(name, data=data, stored=stored)
         return True
 
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import onnx
+import onnx.inliner
 from google.protobuf.message import DecodeError
 
 from ..errors import ModelError, UsageError
@@ -30,7 +31,16 @@ def load_model(model: str | os.PathLike[str] | onnx.ModelProto) -> onnx.ModelPro
         proto, name = _read(path), f"'{path}'"
     if not proto.graph.node:
         raise ModelError(f"{name}: the ONNX graph has no nodes; expected a network to train")
-    return proto
+    return _without_functions(proto, name) if proto.functions else proto
+
+
+def _without_functions(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """Calls of the model's own functions replaced by what these do."""
+    try:
+        return onnx.inliner.inline_local_functions(proto)
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(f"{name}: its functions cannot be inlined ({first})") from error
 
 
 def _read(path: Path) -> onnx.ModelProto:

@@ -7,12 +7,12 @@ import math
 from tvm import relay
 
 from ..autodiff.composite import composite
-from ..autodiff.normalization import batch_norm, normalize
 from ..autodiff.scalars import broadcast_shape, scalar
 from ..relay_graph import Expr, dtype_of, shape_of
 from ..relay_ops import conv2d_input_gradient, dropout_mask
 from .node import Node
 from .registry import converter
+from .volumes import conv3d, conv3d_transpose
 from .windows import spatial_attr, transposed_window, window_padding
 
 
@@ -25,6 +25,9 @@ def conv(node: Node) -> Expr:
     _check_conv(node, shape_of(x), shape_of(w), groups)
     stride, dilation = spatial_attr(node, "strides", rank), spatial_attr(node, "dilations", rank)
     padding = window_padding(node, size, kernel, stride, dilation)
+    if rank == 3:
+        y = conv3d(x, w, stride, padding, dilation, groups)
+        return relay.nn.bias_add(y, node.weight(2)) if node.has(2) else y
     if rank == 1:  # a 2-d convolution over one row
         x, w = relay.expand_dims(x, 2), relay.expand_dims(w, 2)
         kernel, stride, dilation = [1, *kernel], [1, *stride], [1, *dilation]
@@ -46,35 +49,12 @@ def conv(node: Node) -> Expr:
 
 def _check_conv(node: Node, x: tuple[int, ...], w: tuple[int, ...], groups: int) -> None:
     rank = len(x) - 2
-    if rank not in (1, 2) or len(w) != len(x):
-        raise node.error(f"input {x} with weight {w}; 1-d and 2-d convolutions are supported")
+    if rank not in (1, 2, 3) or len(w) != len(x):
+        raise node.error(f"input {x} with weight {w}; 1-d to 3-d convolutions are supported")
     if w[1] * groups != x[1] or w[0] % groups:
         raise node.error(
             f"weight {w} with {groups} groups needs {w[1] * groups} input channels, got {x[1]}"
         )
-
-
-@converter("BatchNormalization")
-def batch_normalization(node: Node) -> list[Expr | None]:
-    """Training mode always: a model that is exported for inference is here to be trained.
-
-    The running statistics follow ONNX (operator set 15): running * momentum + batch *
-    (1 - momentum), with the biased variance of the batch. PyTorch's exporters write
-    1 - momentum of PyTorch; PyTorch itself uses the unbiased variance in this update.
-    """
-    x, gamma, beta = node.tensor(0), node.weight(1), node.weight(2)
-    if len(shape_of(x)) < 2:
-        raise node.error(f"input {shape_of(x)}; expected at least two axes (N, C, ...)")
-    norm = batch_norm(x, gamma, beta, node.attr("epsilon", 1e-5))
-    momentum = float(node.attr("momentum", 0.9))
-    running = []
-    for operand, field in ((3, 1), (4, 2)):
-        old = node.running(operand)
-        dtype = dtype_of(old)
-        keep, take = relay.const(momentum, dtype), relay.const(1 - momentum, dtype)
-        running.append(old * keep + relay.TupleGetItem(norm, field) * take)
-        node.update_running(operand, running[-1])
-    return [relay.TupleGetItem(norm, 0), *running]
 
 
 @converter("Gemm")
@@ -149,12 +129,15 @@ def conv_transpose(node: Node) -> Expr:
     x, w = node.tensor(0), node.weight(1)
     size, kernel = shape_of(x)[2:], list(shape_of(w)[2:])
     rank, groups = len(size), node.attr("group", 1)
-    if rank not in (1, 2) or len(kernel) != rank:
-        raise node.error(f"input {shape_of(x)}; 1-d and 2-d convolutions are supported")
+    if rank not in (1, 2, 3) or len(kernel) != rank:
+        raise node.error(f"input {shape_of(x)}; 1-d to 3-d convolutions are supported")
     if shape_of(w)[0] != shape_of(x)[1] or shape_of(w)[0] % groups:
         raise node.error(f"weight {shape_of(w)} does not fit input {shape_of(x)}")
     stride, dilation = spatial_attr(node, "strides", rank), spatial_attr(node, "dilations", rank)
     out, before = transposed_window(node, size, kernel, stride, dilation)
+    if rank == 3:
+        y = conv3d_transpose(x, w, out, stride, before, dilation, groups)
+        return relay.nn.bias_add(y, node.weight(2)) if node.has(2) else y
     if rank == 1:
         x, w = relay.expand_dims(x, 2), relay.expand_dims(w, 2)
         out, before = [1, *out], [0, *before]
@@ -165,48 +148,6 @@ def conv_transpose(node: Node) -> Expr:
     if rank == 1:
         y = relay.squeeze(y, [2])
     return relay.nn.bias_add(y, node.weight(2)) if node.has(2) else y
-
-
-@converter("LayerNormalization")
-def layer_normalization(node: Node) -> list[Expr | None]:
-    x, gamma = node.tensor(0), node.weight(1)
-    shape = shape_of(x)
-    axis = node.attr("axis", -1) % len(shape)
-    zero = relay.broadcast_to(scalar(0, dtype_of(x)), shape[axis:])
-    beta = node.weight(2) if node.has(2) else node.typed(zero)
-    norm = normalize(
-        x, gamma, beta, axes=list(range(axis, len(shape))), epsilon=node.attr("epsilon", 1e-5)
-    )
-    return [relay.TupleGetItem(norm, i) for i in range(3)]
-
-
-@converter("InstanceNormalization")
-def instance_normalization(node: Node) -> Expr:
-    x = node.tensor(0)
-    shape = shape_of(x)
-    per_channel = (shape[1], *[1] * (len(shape) - 2))
-    # Not `weight`: PyTorch exports a group norm with ones and zeros of Constant nodes here, and
-    # the scale that is trained as a product after it.
-    gamma, beta = (node.typed(relay.reshape(node.tensor(i), per_channel)) for i in (1, 2))
-    axes = list(range(2, len(shape)))
-    norm = normalize(x, gamma, beta, axes=axes, epsilon=node.attr("epsilon", 1e-5))
-    return relay.TupleGetItem(norm, 0)
-
-
-@converter("GroupNormalization")
-def group_normalization(node: Node) -> Expr:
-    x = node.tensor(0)
-    shape = shape_of(x)
-    groups, channels = node.attr("num_groups"), shape[1]
-    split = (shape[0], groups, channels // groups, *shape[2:])
-    # Before operator set 21, scale and bias have one element per group.
-    per = (groups, channels // groups if node.shape(1) == (channels,) else 1)
-    affine = (*per, *[1] * (len(shape) - 2))
-    gamma, beta = (node.typed(relay.reshape(node.weight(i), affine)) for i in (1, 2))
-    rows = node.typed(relay.reshape(x, split))
-    axes = list(range(2, len(split)))
-    norm = normalize(rows, gamma, beta, axes=axes, epsilon=node.attr("epsilon", 1e-5))
-    return relay.reshape(relay.TupleGetItem(norm, 0), shape)
 
 
 @converter("Dropout")
@@ -233,15 +174,3 @@ def dropout(node: Node) -> list[Expr | None]:
         return [y, None]
     mask = dropout_mask(key, shape, dtype, ratio, stream)
     return [y, relay.greater(mask, scalar(0, dtype))]
-
-
-@converter("LRN")
-def lrn(node: Node) -> Expr:
-    return relay.nn.lrn(
-        node.tensor(0),
-        size=node.attr("size"),
-        axis=1,
-        bias=node.attr("bias", 1.0),
-        alpha=node.attr("alpha", 1e-4),
-        beta=node.attr("beta", 0.75),
-    )

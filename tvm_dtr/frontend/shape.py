@@ -8,6 +8,7 @@ import numpy as np
 from tvm import relay
 
 from ..autodiff.scalars import broadcast_shape
+from ..autodiff.shape import pieces
 from ..relay_graph import Expr, dtype_of, infer_local, shape_of
 from .node import Node
 from .registry import converter
@@ -123,14 +124,7 @@ def split(node: Node) -> list[Expr | None]:
         sizes = [min(each, size - i * each) for i in range(count)]
     if sum(sizes) != size:
         raise node.error(f"parts {sizes} do not add up to {size} on axis {axis}")
-    bounds = [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)]
-    parts = []
-    for start, n in zip([0, *bounds], sizes, strict=True):
-        # Slices rather than one op with several results: each part lives and dies alone.
-        begin, end = [0] * len(shape_of(x)), list(shape_of(x))
-        begin[axis], end[axis] = start, start + n
-        parts.append(relay.strided_slice(x, begin, end))
-    return parts
+    return list(pieces(x, sizes, axis)) if count > 1 else [x]
 
 
 @converter("Slice")

@@ -1,13 +1,16 @@
 """Relay ops with kernels of our own; importing this package registers them."""
 
-from . import relu
+from . import extrema, relu
 from .batch_statistics import batch_norm_gradient_sums, batch_statistics
 from .conv_weight_gradient import conv2d_weight_gradient
+from .cumulative_sum import cumulative_sum
 from .direct_conv import conv2d, conv2d_input_gradient
 from .dropout_mask import dropout_mask
 from .max_pool_gradient import max_pool2d_gradient
+from .scatter import scatter_rows
 from .select import packing_pays, use_own_kernels
 from .take_gradient import take_gradient
+from .top_k import top_k
 
 __all__ = [
     "batch_norm_gradient_sums",
@@ -15,10 +18,14 @@ __all__ = [
     "conv2d",
     "conv2d_input_gradient",
     "conv2d_weight_gradient",
+    "cumulative_sum",
     "dropout_mask",
+    "extrema",
     "max_pool2d_gradient",
     "packing_pays",
     "relu",
+    "scatter_rows",
     "take_gradient",
+    "top_k",
     "use_own_kernels",
 ]

@@ -16,7 +16,7 @@ from tvm.ir import TensorType
 
 from ..relay_graph import Expr
 from .cpu import VectorUnit
-from .registration import call_op, flat, ints, register_op
+from .registration import call_op, flat, ints, is_nan, register_op
 
 NAME = "dtr.max_pool2d_gradient"
 
@@ -71,7 +71,7 @@ def _add_window(ib: Any, w: _Window, x: Any, dx: Any, dy: Any, plane: Any, top: 
         inside = tir.all(row >= 0, row < height, column >= 0, column < width)
         with ib.if_scope(inside):
             value = x[plane + row * width + column]
-            with ib.if_scope(tir.any(where[0] < 0, value > best[0])):
+            with ib.if_scope(tir.any(where[0] < 0, value > best[0], is_nan(value))):
                 best[0] = value
                 where[0] = row * width + column
     with ib.if_scope(where[0] >= 0):

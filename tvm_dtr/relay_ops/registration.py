@@ -87,3 +87,10 @@ def flat(ib: Any, buffer: Any) -> Any:
 def ints(values: Sequence[Any]) -> tuple[int, ...]:
     """TVM integers (of shapes and attributes) as Python's."""
     return tuple(int(v) for v in values)
+
+
+def is_nan(value: Any) -> Any:
+    """Whether a TIR value is NaN. (TVM simplifies ``value != value`` to false.)"""
+    if value.dtype.startswith(("float", "bfloat")):
+        return tir.isnan(value)
+    return tir.const(False, "bool")

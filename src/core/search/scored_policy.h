@@ -16,6 +16,10 @@ namespace dtr {
 template <typename Score>
 class ScoredPolicy : public Policy {
  public:
+  double ScoreOf(const Graph& graph, StorageId s, double clock) override {
+    const Graph::Candidate& c = graph.evictable()[graph.storage(s).evictable_index];
+    return 1 / score_.Exact(graph, c).At(clock);
+  }
   void OnCreate(const Graph& graph, StorageId s) override { score_.OnCreate(graph, s); }
   void OnEvict(const Graph& graph, StorageId s) override { score_.OnEvict(graph, s); }
   void OnRematerialize(const Graph& graph, StorageId s) override {
