@@ -25,12 +25,14 @@ from tvm_dtr.models.mobilenet import mobilenet
 from tvm_dtr.models.recurrent import gru_loop, lstm_loop
 from tvm_dtr.models.resnet import resnet
 from tvm_dtr.models.scan_language_model import scan_language_model
+from tvm_dtr.models.tree_lstm import complete_tree, random_tree, tree_lstm
 from tvm_dtr.models.unet import unet
 from tvm_dtr.models.vgg import vgg16
 
 __all__ = [
     "MODELS",
     "ModelInfo",
+    "complete_tree",
     "densenet121",
     "early_exit",
     "gpt",
@@ -40,9 +42,11 @@ __all__ = [
     "make",
     "mlp",
     "mobilenet",
+    "random_tree",
     "resnet",
     "resnet50",
     "scan_language_model",
+    "tree_lstm",
     "unet",
     "vgg16",
 ]
@@ -94,6 +98,7 @@ MODELS: dict[str, ModelInfo] = {
     "gpt": ModelInfo("GPT of 4 layers of 128, bytes", (128,), 842_496, gpt),
     "lstm-loop": ModelInfo("LSTM of 256, as many steps as x has", (64,), 331_274, lstm_loop),
     "gru-loop": ModelInfo("GRU of 256, as many steps as x has", (64,), 249_098, gru_loop),
+    "tree-lstm": ModelInfo("Tree-LSTM of 128, a tree a step", (64,), 190_085, tree_lstm),
     "scan-lm": ModelInfo("Recurrent language model, bytes", (64,), 98_816, scan_language_model),
     "early-exit": ModelInfo("MLP that stops where it is sure", (784,), 469_268, early_exit),
     "gpt2": ModelInfo("GPT-2 of 12 layers of 768", (1024,), 124_439_808, partial(gpt, **_GPT2)),

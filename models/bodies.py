@@ -11,6 +11,7 @@ from tvm_dtr.models.layers import IR_VERSION, OPSET, LayerStack
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 # Model metadata that the importer reads: names of axes whose sizes change from step to step.
+DOMAIN = "tvm_dtr"
 VARYING = "tvm_dtr.varying"
 Shape = Sequence[int | str]
 
@@ -55,13 +56,17 @@ def finish(
     inputs: Sequence[onnx.ValueInfoProto],
     outputs: Sequence[onnx.ValueInfoProto],
     varying: Sequence[str] = (),
+    own: bool = False,
 ) -> onnx.ModelProto:
-    """The checked model; ``varying`` are names of axes whose sizes change from step to step."""
+    """The checked model; ``varying`` are names of axes whose sizes change from step to step;
+    ``own``: it has ops of this project."""
     graph = helper.make_graph(
         stack._nodes, name, list(inputs), list(outputs), initializer=stack._initializers
     )
-    opset = helper.make_operatorsetid("", OPSET)
-    model = helper.make_model(graph, opset_imports=[opset], producer_name="tvm-dtr models")
+    opsets = [helper.make_operatorsetid("", OPSET)]
+    if own:
+        opsets.append(helper.make_operatorsetid(DOMAIN, 1))
+    model = helper.make_model(graph, opset_imports=opsets, producer_name="tvm-dtr models")
     model.ir_version = IR_VERSION
     if varying:
         helper.set_model_props(model, {VARYING: ",".join(varying)})

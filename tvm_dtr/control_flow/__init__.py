@@ -6,8 +6,8 @@ which also return their pullback, a closure (``reverse``). At the end every defi
 recursive Relay function (``lower``), and the stock VM compiler takes over.
 """
 
-from .definitions import Branch, Definitions, Graph, Loop
+from .definitions import Branch, Definitions, Graph, Loop, TreeFold
 from .lower import lower_step
 from .reverse import differentiate
 
-__all__ = ["Branch", "Definitions", "Graph", "Loop", "differentiate", "lower_step"]
+__all__ = ["Branch", "Definitions", "Graph", "Loop", "TreeFold", "differentiate", "lower_step"]

@@ -69,6 +69,35 @@ class Loop:
 
 
 @dataclass(frozen=True)
+class TreeFold:
+    """A value for each node of a binary tree, from the leaves to the root.
+
+    Arguments: the root's number, the left and the right child of each node (int64; a negative left
+    one marks a leaf), a tensor with a row for each node, then captured values. ``leaf`` is over a
+    leaf's row and the captured values; ``node`` over the states of the left child, those of the
+    right one and the captured values. Results: the states of the root.
+    """
+
+    leaf: Graph
+    node: Graph
+    states: int
+
+
+@dataclass(frozen=True)
+class AugmentedTreeFold:
+    """A fold that also returns its pullback: from the adjoints of the root's states to those of
+    the captured values ``wanted``. The gradients are over ``seeds`` and of one leaf or node; those
+    of a node are of the left child's states, the right one's, and the captured values."""
+
+    fold: TreeFold  # results already use augmented calls
+    wanted: list[int]
+    leaf_seeds: list[relay.Var]
+    node_seeds: list[relay.Var]
+    leaf_gradients: list[Expr | None]
+    node_gradients: list[Expr | None]
+
+
+@dataclass(frozen=True)
 class AugmentedBranch:
     """A branch that also returns its pullback: from the adjoints ``seeds`` of those results that
     have one to the adjoints of the parameters ``wanted`` (by number)."""
@@ -97,7 +126,7 @@ class AugmentedLoop:
     gradients: list[Expr | None]
 
 
-Definition = Branch | Loop | AugmentedBranch | AugmentedLoop
+Definition = Branch | Loop | TreeFold | AugmentedBranch | AugmentedLoop | AugmentedTreeFold
 
 
 @dataclass

@@ -15,14 +15,18 @@ from .definitions import (
     INDEX,
     AugmentedBranch,
     AugmentedLoop,
+    AugmentedTreeFold,
     Branch,
     Definitions,
     Graph,
     Loop,
+    TreeFold,
     Type,
 )
 from .hoist import invariants
 from .row_list import RowLists
+from .tensors import filled, in_order, row_of
+from .tree_fold import lower_tree_fold
 
 
 def lower_step(
@@ -66,6 +70,8 @@ class _Lowering:
             function = self._augmented_branch(definition, kind)
         elif isinstance(definition, Loop):
             function = self._loop(name, definition, kind)
+        elif isinstance(definition, TreeFold | AugmentedTreeFold):
+            function = lower_tree_fold(self, name, definition, kind)
         else:
             function = self._augmented_loop(name, definition, kind)
         self.module[self.globals[name]] = function
@@ -101,7 +107,7 @@ class _Lowering:
             seeds = [relay.Var("dy", t) for t in back.arg_types]
             grads = substitute(grads, dict(zip(augmented.seeds, seeds, strict=True)))
             pullback = relay.Function(seeds, relay.Tuple(grads), back.ret_type)
-            arms.append(_in_order(results, lambda r, p=pullback: relay.Tuple([*r, p])))
+            arms.append(in_order(results, lambda r, p=pullback: relay.Tuple([*r, p])))
         body = relay.If(condition, *arms)
         return relay.Function([condition, *params], body, kind.ret_type)
 
@@ -131,7 +137,7 @@ class _Lowering:
             return relay.Let(out, rest, relay.Tuple(fields))
 
         done = relay.Tuple([*frame.states, *(rows.empty() for rows in lists)])
-        body = relay.If(frame.goes_on(), _in_order(values, again), done)
+        body = relay.If(frame.goes_on(), in_order(values, again), done)
         self.module[step] = relay.Function(frame.step_params, body, result)
         out = relay.Var("out")
         fields = [relay.TupleGetItem(out, i) for i in range(loop.states)]
@@ -242,7 +248,7 @@ class _AugmentedLoopFunction:
         count = len(loop.body.results)
         found = iter(bound[count:])
         self.gradients = [None if g is None else next(found) for g in gradients]
-        return _in_order(bound[:count], self._then_rest)
+        return in_order(bound[:count], self._then_rest)
 
     def _then_rest(self, new: list[Expr]) -> Expr:
         loop = self.loop
@@ -324,28 +330,8 @@ class _AugmentedLoopFunction:
         return relay.Function(seeds, body, self.outer.ret_type)
 
 
-def row_of(tensor: Expr, index: Expr) -> Expr:
-    """Row ``index`` of a tensor."""
-    return relay.take(tensor, index, axis=0, mode="clip")
-
-
-def filled(value: float, kind: Type) -> Expr:
-    """A tensor of one value, made by a kernel and not stored with the program."""
-    return relay.full(relay.const(value, kind.dtype), [int(n) for n in kind.shape], kind.dtype)
-
-
 def _sized(tensor: Expr, kind: Type) -> Expr:
     """``tensor`` under the type ``kind``, if that says more."""
     if any(isinstance(n, tvm.tir.Any) for n in kind.shape):
         return tensor
     return relay.reshape(tensor, [int(n) for n in kind.shape])
-
-
-def _in_order(values: list[Expr], body: Any) -> Expr:
-    """``body`` of names for ``values``, which are computed first and in this order."""
-    names = [v if isinstance(v, relay.Var) else relay.Var(f"v{i}") for i, v in enumerate(values)]
-    whole = body(names)
-    for name, value in reversed(list(zip(names, values, strict=True))):
-        if not isinstance(value, relay.Var):
-            whole = relay.Let(name, value, whole)
-    return whole

@@ -17,15 +17,18 @@ from tvm import relay
 from ..autodiff.reverse import mark_needed, pullback
 from ..autodiff.rules import Adjoint
 from ..autodiff.scalars import zeros
+from ..errors import ModelError
 from ..relay_graph import Expr, children, infer_local, post_order, rebuild, tensor_type
 from .definitions import (
     AugmentedBranch,
     AugmentedLoop,
+    AugmentedTreeFold,
     Branch,
     Definition,
     Definitions,
     Graph,
     Loop,
+    TreeFold,
     Type,
 )
 
@@ -69,8 +72,33 @@ class _Reverse:
         definition = self.definitions.of(adjoint.call)
         if isinstance(definition, Branch):
             return self._branch(adjoint, definition)
+        if isinstance(definition, TreeFold):
+            return self._tree_fold(adjoint, definition)
         assert isinstance(definition, Loop)
         return self._loop(adjoint, definition)
+
+    def _tree_fold(self, adjoint: Adjoint, fold: TreeFold) -> list[Expr | None]:
+        if adjoint.needs[3]:
+            raise ModelError("the rows of a tree's leaves must be data; train them in the leaf")
+        n = fold.states
+        wanted = [i for i, need in enumerate(adjoint.needs[4:]) if need]
+        kinds = [e.checked_type for e in fold.leaf.results]
+        leaf_seeds, node_seeds = [_seed(t) for t in kinds], [_seed(t) for t in kinds]
+        of_leaf = [fold.leaf.params[1 + i] for i in wanted]
+        of_node = fold.node.params[: 2 * n] + [fold.node.params[2 * n + i] for i in wanted]
+        leaf_gradients, leaf = self._body(fold.leaf, list(leaf_seeds), of_leaf)
+        node_gradients, node = self._body(fold.node, list(node_seeds), of_node)
+        augmented = AugmentedTreeFold(
+            TreeFold(leaf, node, n), wanted, leaf_seeds, node_seeds, leaf_gradients, node_gradients
+        )
+        dys = [
+            _zeros(e) if dy is None else dy
+            for dy, e in zip(adjoint.outputs, fold.leaf.results, strict=True)
+        ]
+        types = [adjoint.call.args[4 + i].checked_type for i in wanted]
+        found = self._call_pullback("tree_pullback", adjoint, augmented, dys, types)
+        where = dict(zip(wanted, found, strict=True))
+        return [None] * 4 + [where.get(i) for i in range(len(adjoint.needs) - 4)]
 
     def _branch(self, adjoint: Adjoint, branch: Branch) -> list[Expr | None]:
         wanted = [i for i, need in enumerate(adjoint.needs[1:]) if need]
@@ -138,7 +166,11 @@ class _Reverse:
     ) -> list[Expr]:
         """Makes the call of ``adjoint`` the augmented one, and calls its pullback."""
         call, count = adjoint.call, len(adjoint.outputs)
-        seeds = list(definition.seeds if isinstance(definition, AugmentedBranch) else [])
+        seeds: list[relay.Var] = []
+        if isinstance(definition, AugmentedBranch):
+            seeds = definition.seeds
+        elif isinstance(definition, AugmentedTreeFold):
+            seeds = definition.leaf_seeds
         if isinstance(definition, AugmentedLoop):
             outputs = [
                 call.checked_type.fields[definition.loop.states + i] for i in definition.rows

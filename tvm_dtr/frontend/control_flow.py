@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from tvm import relay
 
-from ..control_flow.definitions import Branch, Loop, Type, stacked_type
+from ..control_flow.definitions import Branch, Loop, TreeFold, Type, stacked_type
 from ..relay_graph import Expr, calls_op, infer_local, is_dynamic
 from .node import Node, label
 from .registry import converter
@@ -93,6 +93,36 @@ def scan(node: Node) -> list[Expr | None]:
     return found
 
 
+@converter("TreeFold")
+def tree_fold(node: Node) -> list[Expr | None]:
+    """Of the domain tvm_dtr: see TreeFold of tvm_dtr.control_flow. Inputs: root, left, right, rows.
+
+    Attribute ``leaf`` is a graph of one input (a row), ``node`` one of the states of the left child
+    and those of the right one; both give the states.
+    """
+    captures = Captures()
+    leaf = subgraph_importer(node.proto, "leaf", node.importer, captures)
+    inner = subgraph_importer(node.proto, "node", node.importer, captures)
+    rows = node.tensor(3)
+    kind = rows.checked_type
+    row = typed_variable("row", relay.TensorType(list(kind.shape)[1:], kind.dtype))
+    leaf.bind(leaf.graph.input[0].name, row)
+    states = leaf.run_body()
+    below = [typed_variable("below", e.checked_type) for _ in range(2) for e in states]
+    for info, variable in zip(inner.graph.input, below, strict=True):
+        inner.bind(info.name, variable)
+    results = inner.run_body()
+    for name, a, b in zip(node.proto.output, states, results, strict=True):
+        _check_same(node, f"'{name}' of a leaf and of a node", a, b)
+    captured = list(captures.variables.values())
+    graph = node.importer.model.control_flow.graph
+    fold = TreeFold(
+        graph([row, *captured], states), graph([*below, *captured], results), len(states)
+    )
+    args = [_scalar(node.tensor(0)), node.tensor(1), node.tensor(2), rows, *captures.variables]
+    return _results(node, "tree", fold, args, [e.checked_type for e in states])
+
+
 class _LoopBody:
     """The body of a Loop or Scan while it is imported."""
 
@@ -131,7 +161,7 @@ class _LoopBody:
 
 
 def _results(
-    node: Node, kind: str, definition: Branch | Loop, args: list[Expr], types: list[Type]
+    node: Node, kind: str, definition: Branch | Loop | TreeFold, args: list[Expr], types: list[Type]
 ) -> list[Expr | None]:
     span = relay.Span(relay.SourceName(label(node.proto)), 0, 0, 0, 0)
     for arg in args:

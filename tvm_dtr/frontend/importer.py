@@ -29,6 +29,7 @@ Shapes = Mapping[str, Sequence[int | str]]
 # State of models with dropout: uint32 [seed, step]; the seed may be set before the first step.
 RANDOM_KEY = "random_key"
 VARYING = "tvm_dtr.varying"  # metadata of a model, names of axes separated by commas
+OWN_OPS = {("tvm_dtr", "TreeFold")}
 MOST_ELEMENTS = 2**31 - 1  # of a tensor: TVM's kernels compute with 32-bit indices
 
 
@@ -265,7 +266,8 @@ class Importer:
         if self._pass_on(proto) or self._fold(proto):
             return
         node = Node(proto, self, self.opset)
-        if proto.domain not in ("", "ai.onnx"):
+        own = (proto.domain, proto.op_type) in OWN_OPS
+        if proto.domain not in ("", "ai.onnx") and not own:
             raise node.error(f"op {proto.op_type} of domain '{proto.domain}' is not supported")
         if proto.op_type not in CONVERTERS:
             raise node.error(f"op {proto.op_type} is not supported for training")
