@@ -56,7 +56,7 @@ def gru_loop(
     reset, update = body.nodes("Split", "gru.split", [gates], 2, axis=1)
     seen = body.node("MatMul", "gru.seen", ["gru.row.out", new_x])
     kept = body.node("Mul", "gru.kept", [reset, body.node("MatMul", "gru.past", ["h", new_h])])
-    total = body.add(body.add(seen, kept, "gru.sum"), new_bias, "gru.biased")
+    total = body.add(body.add(seen, kept, "gru.new_sum"), new_bias, "gru.new_biased")
     new = body.node("Tanh", "gru.candidate", [total])
     step = body.node("Mul", "gru.step", [update, body.node("Sub", "gru.change", ["h", new])])
     hidden = body.add(new, step, "gru.hidden")

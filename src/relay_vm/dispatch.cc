@@ -51,7 +51,7 @@ void DtrVirtualMachine::PushFrame(const VMFunction& function, RegName result) {
   if (!calls_.empty()) calls_.back().pc = pc_;
   base_ = registers_.size();
   registers_.resize(base_ + static_cast<size_t>(function.register_file_size));
-  calls_.push_back({&function, 0, base_, result});
+  calls_.push_back({&function, 0, base_, result, engine_->runtime().stats().compute_cost});
   code_ = function.instructions.data();
   pc_ = 0;
 }
@@ -88,7 +88,23 @@ void DtrVirtualMachine::KillAfterCall(size_t caller, Index next, RegName result)
   }
 }
 
+// A function that calls itself is a loop, and what an iteration made for the next one is what all
+// later iterations are made from. The op that made it last is often cheap; bringing it back takes
+// the iteration. Scored by the op alone, such tensors are evicted first and from then on every
+// recomputation starts at the loop's beginning: so they are charged the iteration's work.
+void DtrVirtualMachine::ChargeCarried(const Instruction& in) {
+  const double work = engine_->runtime().stats().compute_cost - calls_.back().work;
+  for (Index i = 0; i < in.num_args; ++i) {
+    const ObjectRef& value = Register(in.invoke_args_registers[i]);
+    const bool passed_on = in.invoke_args_registers[i] < in.num_args;  // was a parameter
+    if (passed_on || !value.defined() || !value->IsInstance<TensorHandleObj>()) continue;
+    const auto* handle = static_cast<const TensorHandleObj*>(value.get());
+    if (handle->tensor != kNone) engine_->runtime().RaiseCost(handle->tensor, work);
+  }
+}
+
 void DtrVirtualMachine::Invoke(const Instruction& in) {
+  if (&exec_->functions[in.func_index] == calls_.back().function) ChargeCarried(in);
   const size_t caller = base_;
   const Index next = ++pc_;
   PushFrame(exec_->functions[in.func_index], in.dst);
