@@ -122,7 +122,9 @@ class VirtualMachine(tvm_vm.VirtualMachine):
                 self._program, budget, policy, seed, thrash_limit, self.arena
             )
             policy = self.policy_choice.policy
-        self.policy = "dtr-eq" if policy == "auto" else policy
+        branches = self._program is not None and self._program.control_flow
+        unpredicted = "dtr-up" if branches else "dtr-eq"
+        self.policy = unpredicted if policy == "auto" else policy
         self._count_workspace(budget)
         limit = float(thrash_limit)
         self._call("configure", _code(budget), self.policy, signed_seed(seed), limit, self.arena)
