@@ -22,6 +22,7 @@ from .errors import (
 
 if TYPE_CHECKING:
     from .builder import build, make_training_step
+    from .comparison import compare
     from .optim import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
     from .program import Program, load
     from .simulation import simulate
@@ -41,6 +42,7 @@ _LAZY = {
     "Trainer": "trainer",
     "VirtualMachine": "vm",
     "build": "builder",
+    "compare": "comparison",
     "load": "program",
     "make_training_step": "builder",
     "simulate": "simulation",
@@ -66,6 +68,7 @@ __all__ = [
     "UsageError",
     "VirtualMachine",
     "build",
+    "compare",
     "load",
     "make_training_step",
     "simulate",

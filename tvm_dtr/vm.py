@@ -71,7 +71,8 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         policy: what to evict first: ``dtr-eq``, ``dtr``, ``dtr-up``, ``dtr-local``, ``lru``,
             ``size``, ``msps``, ``random``, ``window`` (needs the arena best-fit); or ``auto``,
             the one that a replay of the program under the budget finds best (dtr-eq for a bare
-            executable).
+            executable). ``plan`` or ``plan:PLANNER`` runs the first step by ``auto`` while a
+            planner (anneal) looks for a schedule, which later steps follow: see docs/planning.md.
         seed: of the policies that draw lots.
         thrash_limit: stop when recomputation has cost more than this multiple of the step's own
             work; 0 never stops.
@@ -112,6 +113,9 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             executable = tvm_vm.Executable(executable)
         self._attach(executable)
         budget = self._resolve(parse_budget(memory_budget))
+        #: With the policy ``plan``: the schedule that steps follow, and why they follow none.
+        self.planned_steps: Any = None
+        policy = self._plan_ahead(policy, budget, seed)
         _check_policy(policy)
         #: Where memory comes from: ``paged`` or ``best-fit``.
         self.arena = arena_for(policy, arena)
@@ -137,6 +141,42 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             self._set_costs()
             self.module["name_results"](*(r.name for r in self._program.results))
             self.set_parameters(self._program.initial_state)
+
+    def _plan_ahead(self, policy: str, budget: int | None, seed: int) -> str:
+        """The policy to run online; ``plan`` sets planned_steps up."""
+        if not policy.startswith("plan"):
+            return policy
+        from .planned_steps import PlannedSteps, planner_of
+
+        planner = planner_of(policy)
+        if planner is None:
+            return policy
+        if self._program is None:
+            raise UsageError(
+                f"policy '{policy}' plans for programs of tvm_dtr.build, whose ops are known "
+                "ahead: an executable runs with auto or another policy"
+            )
+        if budget is not None:
+            self.planned_steps = PlannedSteps(self._program, budget, planner, seed)
+        return "auto"
+
+    def __del__(self) -> None:
+        if getattr(self, "planned_steps", None) is not None:
+            self.planned_steps.stop()
+
+    def wait_for_plan(self) -> bool:
+        """With the policy ``plan``: waits for the planner and has the next step follow its
+        schedule; whether there is one."""
+        if self.planned_steps is None:
+            return False
+        self.planned_steps.begin()
+        self._follow(self.planned_steps.next_executable(wait=True))
+        return self.planned_steps.schedule is not None
+
+    def _follow(self, executable: Any) -> None:
+        if executable is not None:
+            self._call("follow", executable.mod)
+            self._exec = executable
 
     def _attach(self, executable: tvm_vm.Executable) -> None:
         """What the base class does for the stock VM's module."""
@@ -185,6 +225,8 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         self.module["reset_peak"]()
         self.module["trace_step"](self._steps)
         self._last = {}
+        if self.planned_steps is not None:
+            self._follow(self.planned_steps.next_executable())
         self._started = time.perf_counter()
         self._feed(arrays)
         return self._finish(self._invoke("main"))
@@ -224,6 +266,9 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             "loss": None if loss is None else float(loss),
         }
         self.module["trace_step_end"](self._steps - 1, seconds)
+        if self.planned_steps is not None:
+            self._last.update(self.planned_steps.counted(self._last))
+            self._follow(self.planned_steps.after_step(self._last["evictions"]))
         return outputs
 
     @property

@@ -55,7 +55,7 @@ class Player {
   }
 
   void Run(uint32_t* current_op) {
-    for (uint32_t t : program_.pinned) AddConstant(t);
+    for (uint32_t t : program_.pinned) AddConstant(t, external_[t]);
     runtime_->BeginInvocation(program_.TotalCost());
     for (const Program::Instruction& instruction : program_.instructions) {
       switch (instruction.code) {
@@ -73,7 +73,7 @@ class Player {
           if (!IsConstant(instruction.id)) runtime_->Retain(ids_[instruction.id]);
           break;
         case Program::Code::kConstant:
-          AddConstant(instruction.id);
+          AddConstant(instruction.id, true);  // memory of the executable's
           break;
       }
     }
@@ -112,10 +112,10 @@ class Player {
     return program_.storages[program_.tensors[tensor].storage];
   }
 
-  void AddConstant(uint32_t tensor) {
+  void AddConstant(uint32_t tensor, bool external) {
     if (ids_[tensor] != kNone) return;
-    ids_[tensor] = external_[tensor] ? runtime_->AddExternal(this, Bytes(tensor))
-                                     : runtime_->AddConstant(Bytes(tensor));
+    ids_[tensor] = external ? runtime_->AddExternal(this, Bytes(tensor))
+                            : runtime_->AddConstant(Bytes(tensor));
     uint32_t storage = program_.tensors[tensor].storage;
     storage_ids_[storage] = runtime_->graph().tensor(ids_[tensor]).storage;
     constant_[tensor] = true;

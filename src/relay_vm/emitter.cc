@@ -258,6 +258,19 @@ TVM_REGISTER_GLOBAL("tvm_dtr.emit_executable")
       return Emitter(Reader(codes).Read(), constants).Emit(kernels, parameters);
     });
 
+// (executable, count) -> its first constants, which are those of the OpGraph it was emitted from.
+TVM_REGISTER_GLOBAL("tvm_dtr.executable_constants")
+    .set_body_typed([](Module executable, int64_t count) {
+      auto* exec = dynamic_cast<Executable*>(executable.operator->());
+      ICHECK(exec != nullptr && static_cast<size_t>(count) <= exec->constants.size())
+          << "expected a Relay VM executable with that many constants";
+      Array<NDArray> constants;
+      for (int64_t i = 0; i < count; ++i) {
+        constants.push_back(tvm::runtime::Downcast<NDArray>(exec->constants[i]));
+      }
+      return constants;
+    });
+
 TVM_REGISTER_GLOBAL("tvm_dtr.set_library").set_body_typed([](Module executable, Module library) {
   auto* exec = dynamic_cast<Executable*>(executable.operator->());
   ICHECK(exec != nullptr) << "expected a Relay VM executable";

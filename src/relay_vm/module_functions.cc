@@ -65,6 +65,21 @@ void DtrVirtualMachine::UseLibrary(tvm::runtime::Module library, const std::stri
   workspace_tracked_ = true;
 }
 
+void DtrVirtualMachine::Follow(tvm::runtime::Module module) {
+  Engine::Use use(engine_.get());
+  ICHECK(!invocation_.running) << "a kernel may not change the virtual machine that runs it";
+  auto* executable = dynamic_cast<Executable*>(module.operator->());
+  ICHECK(executable != nullptr) << "expected a Relay VM executable";
+  ICHECK(executable->primitive_map == exec_->primitive_map)
+      << "an executable can take another's place only if it calls the same kernels";
+  Clear();
+  constants_.clear();
+  engine_->Settle();
+  std::vector<PackedFunc> functions = packed_funcs_;
+  VirtualMachine::LoadExecutable(tvm::runtime::GetObjectPtr<Executable>(executable));
+  packed_funcs_ = std::move(functions);
+}
+
 // Better no budget than one that does not hold.
 void DtrVirtualMachine::CheckWorkspaceCounts(uint64_t budget_bytes) const {
   if (budget_bytes == kUnlimited || workspace_tracked_) return;
@@ -274,6 +289,7 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) { vm->Attempt(args, rv); }},
       {"copy_in", [](DtrVirtualMachine* vm, TVMArgs args,
                      TVMRetValue* rv) { *rv = vm->CopyIn(args[0], args[1]); }},
+      {"follow", [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) { vm->Follow(args[0]); }},
       {"name_results",
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) { vm->NameResults(args); }},
       {"clear", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) { vm->Clear(); }},

@@ -56,6 +56,9 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   void UseLibrary(tvm::runtime::Module library, const std::string& path);
   // A copy of an array in the arena, the caller's to keep, and to become the result `name`.
   NDArray CopyIn(const NDArray& array, const std::string& name);
+  // Runs another executable of the same kernels from the next invocation on; arena, costs and what
+  // callers hold stay.
+  void Follow(tvm::runtime::Module executable);
   // Names the fields of the tuple that main returns, for messages.
   void NameResults(TVMArgs args);
   // Forgets inputs, outputs and a stopped invocation.

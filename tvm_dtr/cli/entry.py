@@ -14,7 +14,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from tvm_dtr import __version__
-from tvm_dtr.cli import build, inspect, models, plan, run, simulate, train
+from tvm_dtr.cli import (
+    build,
+    compare,
+    freeze,
+    inspect,
+    models,
+    plan,
+    report_page,
+    run,
+    simulate,
+    trace,
+    train,
+)
 from tvm_dtr.cli.report import print_holders
 from tvm_dtr.errors import BudgetError, DTRError, UsageError
 
@@ -134,6 +146,18 @@ def make_parser() -> argparse.ArgumentParser:
         "--debug", action="store_true", help="show the traceback of an error as well"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (build, inspect, run, train, simulate, plan, models):
+    for module in (
+        build,
+        inspect,
+        run,
+        train,
+        trace,
+        report_page,
+        simulate,
+        plan,
+        freeze,
+        compare,
+        models,
+    ):
         module.add_command(commands, everywhere)
     return parser

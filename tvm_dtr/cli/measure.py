@@ -37,7 +37,9 @@ class MismatchError(DTRError):
 
 @dataclass(frozen=True)
 class Settings:
-    """What the runs of one comparison share. ``trace``: sample memory over one more step."""
+    """What the runs of one comparison share. ``trace``: sample memory over one more step.
+    ``events``: the file that takes the event trace of all steps; ``baseline``: the row of the run
+    without a budget."""
 
     model: str
     steps: int
@@ -47,6 +49,8 @@ class Settings:
     arena: str | None = None
     profile: bool = False
     lengths: Mapping[str, tuple[int, int]] | None = None
+    events: str | None = None
+    baseline: dict[str, Any] | None = None
 
 
 @dataclass
@@ -76,6 +80,8 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
     vm = tvm_dtr.VirtualMachine(
         program, memory_budget=budget, policy=settings.policy, arena=settings.arena
     )
+    if settings.events is not None:
+        vm.start_trace(settings.events, settings.model)
     seconds: list[float] = []
     losses: list[float] = []
     peaks: list[int] = []
@@ -102,10 +108,12 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
     if program.control_flow and budget is None:
         program.measured_peak_bytes = max(peaks)
     row = _row(settings, budget, vm.stats | {"peak_bytes": max(peaks)}, seconds, losses)
-    choice = vm.policy_choice
+    choice, planned = vm.policy_choice, vm.planned_steps
     row.update(
         policy=vm.policy,
         arena=vm.arena,
+        planner=vm.stats.get("planner"),
+        planning_failure=None if planned is None else planned.reason,
         policy_reason=None if choice is None else choice.reason(),
         predicted_slowdown=None if choice is None else choice.prediction["slowdown"],
     )
@@ -113,6 +121,10 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
     row.update(verified=verify, verified_tensors=tensors)
     if profile is not None:
         row.update(profiled_steps=max(settings.steps - 1, 1), profile=profile)
+    if settings.events is not None:
+        if settings.baseline is not None:
+            row["slowdown"] = row["step_seconds"] / settings.baseline["step_seconds"]
+        vm.stop_trace(row={name: value for name, value in row.items() if name != "profile"})
     return Run(row, _trace(vm, inputs, label) if settings.trace else None, profile)
 
 

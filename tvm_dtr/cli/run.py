@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         default="auto",
         metavar="NAME",
         help="what to evict first: auto (default: the best by replay), dtr-eq, dtr, dtr-up, "
-        "dtr-local, lru, size, msps, random or window",
+        "dtr-local, lru, size, msps, random or window; plan or plan:PLANNER (default anneal): a "
+        "schedule planned while the first steps run",
     )
     args.add_arena(parser)
     parser.add_argument(
@@ -69,7 +71,8 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace",
         metavar="FILE",
-        help="write the step's ops, sizes and costs to FILE (.json), for tvm-dtr simulate",
+        help="record every call, allocation and eviction of the budgeted run in FILE "
+        "(.dtrace) as it happens; or write the step's ops, sizes and costs to FILE (.json)",
     )
     parser.add_argument(
         "--profile",
@@ -91,7 +94,8 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
 def run_program(arguments: argparse.Namespace) -> int:
     _check(arguments)
     program = _open(arguments)
-    _write_trace(arguments.trace, program)
+    if not is_event_file(arguments.trace):
+        _write_graph(arguments.trace, program)
     settings = measure.Settings(
         model=Path(arguments.program).stem,
         steps=arguments.steps,
@@ -102,6 +106,7 @@ def run_program(arguments: argparse.Namespace) -> int:
         profile=arguments.profile,
         lengths=dict(arguments.length) if arguments.length else None,
     )
+    events = arguments.trace if is_event_file(arguments.trace) else None
     runs: list[measure.Run] = []
     unlimited = parse_budget(arguments.memory_budget).unlimited
     budget = None if unlimited else arguments.memory_budget
@@ -109,6 +114,7 @@ def run_program(arguments: argparse.Namespace) -> int:
         if budget is not None and arguments.baseline:
             runs.append(measure.run_steps(program, None, settings, verify=False))
             gc.collect()  # its memory goes before the next run asks for some
+        settings = replace(settings, events=events, baseline=runs[-1].row if runs else None)
         runs.append(measure.run_steps(program, budget, settings, verify=arguments.verify))
     except (BudgetError, ThrashError) as error:
         rows = [run.row for run in runs]
@@ -130,8 +136,10 @@ def _check(arguments: argparse.Namespace) -> None:
     args.check_input(arguments.program)
     outputs = [arguments.json, arguments.trace, *arguments.plot]
     check_outputs(outputs, inputs=[arguments.program])
-    if arguments.trace is not None and Path(arguments.trace).suffix != ".json":
-        raise UsageError(f"trace '{arguments.trace}': the name must end in .json")
+    if arguments.trace is not None and Path(arguments.trace).suffix not in (".json", ".dtrace"):
+        raise UsageError(
+            f"trace '{arguments.trace}': the name must end in .dtrace (events) or .json (the graph)"
+        )
     given = args.build_options_given(arguments)
     if not _is_model(arguments) and given:
         raise UsageError(
@@ -144,6 +152,10 @@ def _check(arguments: argparse.Namespace) -> None:
             raise UsageError(str(error)) from None
     parse_budget(arguments.memory_budget)
     arena_for(arguments.policy, arguments.arena)
+
+
+def is_event_file(name: str | None) -> bool:
+    return name is not None and Path(name).suffix == ".dtrace"
 
 
 def _is_model(arguments: argparse.Namespace) -> bool:
@@ -159,7 +171,7 @@ def _open(arguments: argparse.Namespace) -> Any:
     return tvm_dtr.load(arguments.program)
 
 
-def _write_trace(name: str | None, program: Any) -> None:
+def _write_graph(name: str | None, program: Any) -> None:
     if name is None:
         return
     from tvm_dtr.replay import step_boundary

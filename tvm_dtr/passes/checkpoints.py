@@ -8,7 +8,7 @@ from .schedule import NotPlannableError
 
 
 def forward_positions(graph: PlanGraph, method: str) -> list[int]:
-    """Positions of the forward pass.
+    """Positions of the forward pass, side ops included.
 
     Raises:
         NotPlannableError: it is not known, or there is no backward pass.
@@ -21,12 +21,18 @@ def forward_positions(graph: PlanGraph, method: str) -> list[int]:
     return forward
 
 
+def spine(graph: PlanGraph, forward: list[int]) -> list[int]:
+    """The forward ops that the loss needs."""
+    return [p for p in forward if graph.ops[p].id not in graph.side_ops]
+
+
 def cut_points(graph: PlanGraph, forward: list[int]) -> list[int]:
     """Forward ops that all later forward ops depend on through them alone, in order.
 
     In the forward pass's order these are the articulation points that separate what runs before
     from what runs after: no forward op after one reads a result from before it.
     """
+    forward = spine(graph, forward)
     inside = set(forward)
     furthest = -1  # the last forward reader of anything made so far, apart from the op at hand
     cuts = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from .checkpoints import cut_points, forward_positions, with_checkpoints
+from .checkpoints import cut_points, forward_positions, spine, with_checkpoints
 from .graph import PlanGraph
 from .schedule import Schedule, best_within, of_positions
 
@@ -33,7 +33,7 @@ def plan_sqrt(
     """
     forward = forward_positions(graph, "chen-sqrt")
     found = []
-    for candidates in (cut_points(graph, forward), forward):
+    for candidates in (cut_points(graph, forward), spine(graph, forward)):
         length = max(1, math.ceil(math.sqrt(len(candidates))))
         found.append(_plan(graph, "chen-sqrt", forward, candidates[length - 1 :: length], budget))
     return best_within(graph, "chen-sqrt", found, budget)
@@ -56,7 +56,7 @@ def plan_greedy(
     size = {p: sum(graph.bytes[s] for s in graph.ops[p].outputs) for p in forward}
     total, largest = sum(size.values()), max(max(size.values()), 1)
     found, seen = [], set()
-    for candidates in (set(cut_points(graph, forward)), set(forward)):
+    for candidates in (set(cut_points(graph, forward)), set(spine(graph, forward))):
         for step in range(_GREEDY_SIZES):
             limit = largest * (max(total / largest, 1.0)) ** (step / (_GREEDY_SIZES - 1)) / 2
             checkpoints = _greedy(forward, candidates, size, limit)

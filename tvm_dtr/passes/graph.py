@@ -36,7 +36,8 @@ class PlanGraph:
 
     core: the graph in the core, which checks schedules. exact_bytes: sizes count as given, for
     graphs of the literature; otherwise as the VM's arena hands them out. backward: by op id, True
-    for ops of the backward pass; None where nothing is known. steps: how many steps in a row are
+    for ops of the backward pass; None where nothing is known. side_ops: ids of forward ops beside
+    the way to the loss. steps: how many steps in a row are
     checked (small tensors of the state share slabs with others from the second on).
     """
 
@@ -44,6 +45,7 @@ class PlanGraph:
     core: _core.Replay
     exact_bytes: bool = False
     backward: Sequence[bool] | None = None
+    side_ops: frozenset[int] = frozenset()
     op_names: Sequence[str] = field(default_factory=list)
     steps: int = STEPS
 
@@ -126,8 +128,9 @@ class PlanGraph:
 
 
 def graph_of_program(program: Program, name: str = "program") -> PlanGraph:
-    """The graph of a built program's step. Backward is what the loss does not need."""
+    """The graph of a built program's step."""
     from .differentiation import backward_ops
 
+    backward, side = backward_ops(program.graph)
     names = [op.source for op in program.graph.ops]
-    return PlanGraph(name, program.replay, backward=backward_ops(program.graph), op_names=names)
+    return PlanGraph(name, program.replay, backward=backward, side_ops=side, op_names=names)

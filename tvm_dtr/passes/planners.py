@@ -87,14 +87,21 @@ def plan_rows(
 
 
 def plan_row(
-    graph: PlanGraph, method: str, budget: int, time_limit: float, seed: int
+    graph: PlanGraph,
+    method: str,
+    budget: int,
+    time_limit: float,
+    seed: int,
+    raising: bool = False,
 ) -> tuple[dict[str, Any], Schedule | None]:
-    """One row of plan_rows and its schedule, if there is one."""
+    """One row of plan_rows and its schedule, if there is one; ``raising``: or its error."""
     started = time.perf_counter()
     schedule, error = None, None
     try:
         schedule = plan(graph, budget, method, time_limit=time_limit, seed=seed)
     except (BudgetError, NotPlannableError) as failure:
+        if raising:
+            raise
         error = failure
     result = "ok" if schedule else "infeasible" if isinstance(error, BudgetError) else "unsupported"
     row = {

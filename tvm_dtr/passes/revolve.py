@@ -16,7 +16,7 @@ from functools import cache
 
 import numpy as np
 
-from .checkpoints import cut_points, forward_positions
+from .checkpoints import cut_points, forward_positions, spine
 from .graph import PlanGraph
 from .schedule import NotPlannableError, Schedule, best_within, of_positions
 
@@ -84,7 +84,7 @@ class Chain:
         forward = forward_positions(graph, "revolve")
         cuts = set(cut_points(graph, forward))
         stages: list[list[int]] = [[]]
-        for position in forward:
+        for position in spine(graph, forward):
             stages[-1].append(position)
             if position in cuts:
                 stages.append([])
@@ -93,6 +93,8 @@ class Chain:
             raise NotPlannableError(
                 f"revolve works on chains: the forward pass of {graph.name} has no cut points"
             )
+        inside = {p for stage in stages for p in stage}
+        stages[-1] += [p for p in forward if p not in inside]
         return Chain(graph, stages, _backward_blocks(graph, stages))
 
     def sizes(self) -> tuple[np.ndarray, np.ndarray]:

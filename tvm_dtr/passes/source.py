@@ -48,6 +48,6 @@ def _op_graph(data: dict[str, Any], name: str) -> PlanGraph:
     graph = OpGraph.from_dict(data)
     pairs = [(result, parameter) for result, parameter in data.get("next_state", [])]
     core = replay_of(graph, data.get("inputs", []), pairs)
-    return PlanGraph(
-        name, core, backward=backward_ops(graph), op_names=[o.source for o in graph.ops]
-    )
+    backward, side = backward_ops(graph)
+    names = [op.source for op in graph.ops]
+    return PlanGraph(name, core, backward=backward, side_ops=side, op_names=names)

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 # times as much.
 LOG_THRASH_LIMIT = 1.0
 PROGRAM_THRASH_LIMIT = 10.0
-FORMS = "a DTR log (.log, .log.gz), a program (.tdtr) or an OpGraph (.json)"
+FORMS = (
+    "a DTR log (.log, .log.gz), a program (.tdtr), an event trace (.dtrace) or an OpGraph (.json)"
+)
 
 
 @dataclass
@@ -90,9 +92,22 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
         from ..program import load
 
         return Trace(path.stem, load(path).replay)
+    if path.name.endswith((".dtrace", ".dtrace.gz")):
+        return Trace(path.name.split(".dtrace")[0], _graph_of_events(path))
     if path.suffix == ".json":
         return Trace(path.stem, _read_graph(path))
     raise UsageError(f"trace '{path}': the suffix says nothing known: name {FORMS}")
+
+
+def _graph_of_events(path: Path) -> _core.Replay:
+    from ..compile.opgraph import OpGraph
+    from ..replay import replay_of
+    from ..trace.format import read_header
+
+    graph = read_header(path).get("graph")
+    if graph is None:
+        raise UsageError(f"trace '{path}' is of a bare executable: it has no graph to simulate")
+    return replay_of(OpGraph.from_dict(graph), graph["inputs"], graph["next_state"])
 
 
 def _read_graph(path: Path) -> _core.Replay:

@@ -6,6 +6,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from .format import Events, Kind
 from .header import FREE, INPUTS, ROLES, WORKSPACE
 from .naming import Naming, Source
@@ -177,6 +179,8 @@ class Analysis:
         raise KeyError(f"the trace has no step {number}: it has {there}")
 
     def _read(self, events: Events) -> None:
+        self._identify(events)
+        self._first_call = 0
         handlers = {kind: getattr(self, "_on_" + kind.name.lower(), None) for kind in Kind}
         columns = (events.kind, events.id, events.value, events.aux, events.ns)
         for kind, index, value, aux, ns in zip(*(c.tolist() for c in columns), strict=True):
@@ -187,6 +191,31 @@ class Analysis:
         if self._step is not None:
             self._step.failed = self._step.failed or "the trace ends within this step"
             self._end(last)
+
+    def _identify(self, events: Events) -> None:
+        """Name and role of each storage, which the records tell only after it has been filled."""
+        wanted = np.isin(events.kind, (Kind.INVOKE, Kind.STORAGE, Kind.MADE, Kind.INPUT))
+        columns = (c[wanted].tolist() for c in (events.kind, events.id, events.value, events.aux))
+        for kind, index, value, aux in zip(*columns, strict=True):
+            if kind == Kind.INVOKE:
+                self._first_call = index
+            elif kind == Kind.STORAGE:
+                self.storages.append(Storage(index, value))
+            elif kind == Kind.INPUT:
+                storage = self.storages[index]
+                storage.name, storage.role = self.naming.parameter(value)
+            else:
+                self._made(self.storages[index], value, aux)
+
+    def _made(self, storage: Storage, call: int, output: int) -> None:
+        self._makers.setdefault(call, []).append(storage.number)
+        if storage.call >= 0:
+            return  # a second tensor in it
+        storage.call = call
+        position = call - self._first_call
+        source = self.naming.call(position, 0)
+        storage.name, storage.layer = source.label(), source.layer
+        storage.role, storage.shape, storage.dtype = self.naming.output(position, output)
 
     # -- Steps -------------------------------------------------------------------------------------
 
@@ -254,33 +283,6 @@ class Analysis:
             self._step.budgets.append((ns, self._budget))
 
     # -- Storages ----------------------------------------------------------------------------------
-
-    def _on_storage(self, ns: int, index: int, value: int, aux: int) -> None:
-        self.storages.append(Storage(index, value))
-
-    def _on_made(self, ns: int, index: int, call: int, output: int) -> None:
-        storage = self.storages[index]
-        self._makers.setdefault(call, []).append(index)
-        if storage.call >= 0:
-            return  # a second tensor in it
-        storage.call = call
-        position = call - self._first_call
-        source = self.naming.call(position, 0)
-        storage.name, storage.layer = source.label(), source.layer
-        role, storage.shape, storage.dtype = self.naming.output(position, output)
-        self._change_role(ns, storage, role)
-
-    def _on_input(self, ns: int, index: int, value: int, aux: int) -> None:
-        storage = self.storages[index]
-        storage.name, role = self.naming.parameter(value)
-        self._change_role(ns, storage, role)
-
-    def _change_role(self, ns: int, storage: Storage, role: str) -> None:
-        if storage.spans and storage.spans[-1][1] is None:
-            self._sizes[storage.role] -= storage.block_bytes
-            self._sizes[role] += storage.block_bytes
-        storage.role = role
-        self._remember(ns)
 
     def _on_allocate(self, ns: int, index: int, value: int, aux: int) -> None:
         storage = self.storages[index]

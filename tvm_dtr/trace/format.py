@@ -187,7 +187,7 @@ def _rest(file: Any) -> bytes:
     """To the end, or to where a compressed file was cut off."""
     parts = []
     try:
-        while part := file.read(1 << 20):
+        while part := file.read1(1 << 16):
             parts.append(part)
     except (EOFError, zlib.error):
         pass

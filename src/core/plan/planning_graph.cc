@@ -45,7 +45,7 @@ class Builder {
     for (uint32_t t : program_.external) external[StorageOf(t)] = 1;
     for (uint32_t t : program_.pinned) Pin(t, external[StorageOf(t)]);
     for (const Program::Instruction& instruction : program_.instructions) {
-      if (instruction.code == Program::Code::kConstant) Pin(instruction.id, false);
+      if (instruction.code == Program::Code::kConstant) Pin(instruction.id, true);
     }
   }
 

@@ -26,6 +26,7 @@ class Checker {
         blocks_(program.storages.size()),
         charged_(program.storages.size(), 0),
         pinned_(program.storages.size(), 0),
+        constant_(program.storages.size(), 0),
         holds_(program.storages.size(), kNone) {}
 
   void Run(const Schedule& schedule, ScheduleReport* report) {
@@ -80,7 +81,11 @@ class Checker {
     for (uint32_t t : program_.external) external[StorageOf(t)] = 1;
     for (uint32_t t : program_.pinned) PinTensor(t, external[StorageOf(t)]);
     for (const Program::Instruction& instruction : program_.instructions) {
-      if (instruction.code == Program::Code::kConstant) PinTensor(instruction.id, false);
+      if (instruction.code != Program::Code::kConstant) continue;
+      // In memory of the executable's, charged when first read and from then on.
+      uint32_t s = StorageOf(instruction.id);
+      constant_[s] = pinned_[s] = 1;
+      holds_[s] = Root(instruction.id);
     }
   }
 
@@ -102,6 +107,7 @@ class Checker {
     const Program::OpInfo& op = program_.ops[id];
     for (uint32_t t : op.inputs) {
       uint32_t s = StorageOf(t);
+      if (constant_[s] && !Resident(s)) PinTensor(t, /*external=*/true);
       if (!Resident(s)) Fail("op", id, "reads storage " + std::to_string(s) + ", not in memory");
       if (holds_[s] != Root(t)) {
         Fail("op", id, "reads storage " + std::to_string(s) + ", which was overwritten");
@@ -138,6 +144,7 @@ class Checker {
     }
     for (uint32_t t : program_.results) {
       uint32_t s = StorageOf(t);
+      if (constant_[s]) continue;
       if (!Resident(s) || holds_[s] != Root(t)) Fail("result", t, "is not there at the end");
     }
   }
@@ -149,7 +156,7 @@ class Checker {
   const Program& program_;
   Arena* arena_;
   std::vector<Block> blocks_;
-  std::vector<uint8_t> charged_, pinned_;
+  std::vector<uint8_t> charged_, pinned_, constant_;
   std::vector<uint32_t> holds_;  // the root tensor whose value a storage has
   std::vector<std::pair<uint32_t, Block>> moved_;
 };

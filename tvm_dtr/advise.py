@@ -1,0 +1,216 @@
+"""What budget to choose: predicted slowdown over the budget, its knee, and the largest batch.
+
+Everything is a replay of the step on the VM's own runtime without its kernels; times come from
+one profiled step where there is one, else from the costs stored with the program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from . import _core
+from .errors import BudgetError
+from .replay import AUTO_POLICIES, STEPS, better_policy
+
+ACCEPTABLE_SLOWDOWN = 1.2  # what `--memory-budget auto` takes at most
+POINTS = 17  # of a curve
+_LIMIT = 10.0  # recomputation over own work, as in the VM
+_TOLERANCE = 512  # the smallest budget is known to a 512th of the peak
+_RESERVE = 6 * 16384  # a slab for each class of small blocks, as in budget errors
+
+
+@dataclass(frozen=True)
+class Point:
+    """One budget: ``slowdown`` is None where no policy works."""
+
+    budget_bytes: int
+    slowdown: float | None
+    policy: str | None
+    rematerializations: int = 0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points from the peak down; bytes. knee: where less memory starts to cost much more time."""
+
+    peak_bytes: int
+    smallest_bytes: int
+    points: list[Point]
+
+    @property
+    def knee(self) -> Point | None:
+        """The point farthest below the line between the curve's ends (Satopaa et al., 2011)."""
+        works = [p for p in self.points if p.slowdown is not None]
+        if len(works) < 3:
+            return None
+        first, last = works[0], works[-1]
+        width = max(first.budget_bytes - last.budget_bytes, 1)
+        height = max((last.slowdown or 1) - (first.slowdown or 1), 1e-9)
+
+        def depth(point: Point) -> float:
+            x = (first.budget_bytes - point.budget_bytes) / width
+            return x - ((point.slowdown or 1) - (first.slowdown or 1)) / height
+
+        return max(works, key=depth)
+
+    def cheapest_within(self, slowdown: float) -> Point | None:
+        """The smallest budget whose predicted slowdown is at most ``slowdown``."""
+        fits = [p for p in self.points if p.slowdown is not None and p.slowdown <= slowdown]
+        return min(fits, key=lambda p: p.budget_bytes, default=None)
+
+
+def predict(
+    replay: _core.Replay,
+    budget: int,
+    seconds: Sequence[float] | None = None,
+    step_seconds: float | None = None,
+    policies: Sequence[str] = AUTO_POLICIES,
+) -> Point:
+    """What the best policy does under a budget.
+
+    seconds: measured time of each op of the graph; step_seconds: of the whole unbudgeted step,
+    what the ops do not account for included. Without them, the costs stored with the program.
+    """
+    best: dict[str, Any] | None = None
+    name = None
+    for policy in policies:
+        limit = _LIMIT if best is None else min(_LIMIT, max(best["slowdown"] - 1, 1e-6))
+        result = replay.run(
+            budget=budget, policy=policy, thrash_limit=limit, steps=STEPS, events=bool(seconds)
+        )
+        if better_policy(result, best):
+            best, name = result, policy
+    if best is None:
+        return Point(budget, None, None)
+    slowdown = best["slowdown"]
+    if seconds:
+        again = sum(seconds[op] for kind, op in best["events"] if kind == "rematerialize")
+        slowdown = 1 + again / max(step_seconds or 0.0, sum(seconds))
+    return Point(budget, slowdown, name, best["rematerializations"])
+
+
+def slowdown_curve(
+    replay: _core.Replay,
+    peak: int,
+    seconds: Sequence[float] | None = None,
+    step_seconds: float | None = None,
+    points: int = POINTS,
+) -> Curve:
+    """Predictions at ``points`` budgets between the smallest that works and the peak."""
+    smallest = min(smallest_budgets(replay, peak))
+    budgets = sorted(
+        {smallest + round((peak - smallest) * i / (points - 1)) for i in range(points)},
+        reverse=True,
+    )
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(lambda b: predict(replay, b, seconds, step_seconds), budgets))
+    return Curve(peak, smallest, found)
+
+
+def smallest_budgets(replay: _core.Replay, peak: int) -> list[int]:
+    """The smallest budget that works, under each of the policies that ``auto`` tries first."""
+    tolerance = max(65536, peak // _TOLERANCE)
+    with ThreadPoolExecutor() as pool:
+        return list(
+            pool.map(
+                lambda policy: replay.smallest_budget(
+                    policy=policy,
+                    thrash_limit=_LIMIT / 2,
+                    tolerance=tolerance,
+                    reserve=_RESERVE,
+                    steps=STEPS,
+                ),
+                AUTO_POLICIES[:4],
+            )
+        )
+
+
+def automatic_budget(program: Any, slowdown: float = ACCEPTABLE_SLOWDOWN) -> int:
+    """The smallest budget, to a 64th of the peak, whose predicted slowdown is acceptable.
+
+    Raises:
+        BudgetError: never for a program that runs without a budget; the peak always works.
+    """
+    peak = program.unbudgeted_peak_bytes
+    low, high = min(smallest_budgets(program.replay, peak)), peak
+    if _fits(program.replay, low, slowdown):
+        return low
+    while high - low > max(peak // 64, 65536):
+        middle = (low + high) // 2
+        if _fits(program.replay, middle, slowdown):
+            high = middle
+        else:
+            low = middle
+    if not _fits(program.replay, high, math.inf):
+        raise BudgetError("no budget works for this program", budget_bytes=high)
+    return high
+
+
+def _fits(replay: _core.Replay, budget: int, slowdown: float) -> bool:
+    point = predict(replay, budget)
+    return point.slowdown is not None and point.slowdown <= slowdown
+
+
+def scaled_graph(graph: Any, batch: int, rows: int, fixed: set[tuple[int, ...]]) -> Any:
+    """The OpGraph of the same step on ``rows`` rows in place of ``batch``, as far as shapes tell.
+
+    Tensors whose first dimension is a multiple of the batch grow with it, but for those with the
+    shape of a parameter (``fixed``); an op's cost grows as its largest operand.
+    """
+    from .compile.opgraph import Kernel, OpGraph, OpInfo
+
+    factor = rows / batch
+    grows = [
+        bool(t.shape) and t.shape[0] % batch == 0 and t.shape not in fixed for t in graph.tensors
+    ]
+    storages = list(graph.storages)
+    for tensor, grown in zip(graph.tensors, grows, strict=True):
+        if grown:
+            storages[tensor.storage] = round(graph.storages[tensor.storage] * factor)
+    kernels: list[Kernel] = []
+    ops: list[OpInfo] = []
+    for op in graph.ops:
+        kernel = graph.kernels[op.kernel]
+        grown = any(grows[t] for t in [*op.inputs, *op.outputs])
+        kernels.append(
+            Kernel(kernel.name, kernel.cost_ns * (factor if grown else 1), kernel.workspace_bytes)
+        )
+        ops.append(OpInfo(len(ops), op.inputs, op.outputs, op.source))
+    return OpGraph(
+        kernels,
+        storages,
+        graph.tensors,
+        ops,
+        graph.parameters,
+        graph.constants,
+        graph.results,
+        graph.instructions,
+    )
+
+
+def largest_batch(program: Any, memory: int, slowdown: float = math.inf) -> int:
+    """The most rows whose step is predicted to run in ``memory`` bytes at most that much slower;
+    0 if not even one row does. An estimate: kernels are not compiled for it."""
+    from .replay import replay_of, step_boundary
+
+    batch = program.inputs[0].shape[0]
+    fixed = {tuple(spec.shape) for spec in program.state}
+    boundary = step_boundary(program)
+
+    def works(rows: int) -> bool:
+        scaled = scaled_graph(program.graph, batch, rows, fixed)
+        return _fits(replay_of(scaled, *boundary), memory, slowdown)
+
+    if not works(1):
+        return 0
+    low, high = 1, 2
+    while works(high) and high < 1 << 20:
+        low, high = high, 2 * high
+    while high - low > max(1, low // 64):
+        middle = (low + high) // 2
+        low, high = (middle, high) if works(middle) else (low, middle)
+    return low
