@@ -151,10 +151,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         planner = planner_of(policy)
         if planner is None:
             return policy
-        if self._program is None:
+        if self._program is None or self._program.control_flow:
+            what = "an executable" if self._program is None else "a program with control flow"
             raise UsageError(
                 f"policy '{policy}' plans for programs of tvm_dtr.build, whose ops are known "
-                "ahead: an executable runs with auto or another policy"
+                f"ahead: {what} runs with auto or another policy"
             )
         if budget is not None:
             self.planned_steps = PlannedSteps(self._program, budget, planner, seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import tvm
@@ -107,7 +108,7 @@ class _Lowering:
             seeds = [relay.Var("dy", t) for t in back.arg_types]
             grads = substitute(grads, dict(zip(augmented.seeds, seeds, strict=True)))
             pullback = relay.Function(seeds, relay.Tuple(grads), back.ret_type)
-            arms.append(in_order(results, lambda r, p=pullback: relay.Tuple([*r, p])))
+            arms.append(in_order(results, partial(_tuple_with, pullback)))
         body = relay.If(condition, *arms)
         return relay.Function([condition, *params], body, kind.ret_type)
 
@@ -328,6 +329,10 @@ class _AugmentedLoopFunction:
             fields.append(field)
         body = relay.Let(out, relay.Call(inner, seeds), relay.Tuple(fields))
         return relay.Function(seeds, body, self.outer.ret_type)
+
+
+def _tuple_with(last: Expr, names: list[Expr]) -> Expr:
+    return relay.Tuple([*names, last])
 
 
 def _sized(tensor: Expr, kind: Type) -> Expr:
