@@ -15,7 +15,7 @@ STUBGEN = cd $(VENV) && bin/python -m nanobind.stubgen -q -m tvm_dtr._core
 CORE_BUILD := build/core-test
 SOURCES := pyproject.toml CMakeLists.txt README.md \
   $(shell find cmake src models tvm_dtr -name __pycache__ -prune -o -type f ! -name '*.so' -print)
-CPP := $(shell find src tests/core -name '*.h' -o -name '*.cc' 2>/dev/null)
+CPP := $(shell find src tests/core tests/cuda benchmarks -name '*.h' -o -name '*.cc' 2>/dev/null)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help prerequisites install demo test lint format core-test cuda-check soak clean
@@ -93,6 +93,11 @@ core-test: $(VENV)/.tools
 	  -DTVM_DTR_CHECKS=ON "-DTVM_DTR_SANITIZE=address,undefined"
 	$(BIN)/cmake --build $(CORE_BUILD)
 	$(BIN)/ctest --test-dir $(CORE_BUILD) --output-on-failure --no-tests=error
+	$(BIN)/cmake -S . -B $(CORE_BUILD)-threads -G Ninja \
+	  "-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DTVM_DTR_PYTHON=OFF -DTVM_DTR_TESTS=ON -DTVM_DTR_CHECKS=ON -DTVM_DTR_SANITIZE=thread
+	$(BIN)/cmake --build $(CORE_BUILD)-threads --target test_arena_threads
+	$(CORE_BUILD)-threads/test_arena_threads
 
 # src/cuda declares the driver's interface itself: here it is compared with the toolkit's, and
 # compiled by nvcc as well.

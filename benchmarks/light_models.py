@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -99,14 +100,16 @@ def main() -> None:
     parser.add_argument("models", nargs="*", choices=[*known, []], help="default: all nine")
     parser.add_argument("-o", "--output", default="benchmarks/results/light_models")
     arguments = parser.parse_args()
-    rows = []
+    path = Path(arguments.output + ".json")
+    rows = {r["model"]: r for r in json.loads(path.read_text())["rows"]} if path.exists() else {}
     for name in arguments.models or known:
-        rows.append(measure(name))
-        print(rows[-1], flush=True)
+        rows[name] = measure(name)
+        print(rows[name], flush=True)
         gc.collect()
-        write_rows(arguments.output + ".json", rows)
+        rows = dict(sorted(rows.items()))
+        write_rows(str(path), list(rows.values()))
         with replacing(arguments.output + ".md") as draft:
-            draft.write_text(as_markdown(rows), encoding="utf-8")
+            draft.write_text(as_markdown(list(rows.values())), encoding="utf-8")
 
 
 if __name__ == "__main__":

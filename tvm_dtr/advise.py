@@ -158,15 +158,14 @@ def _fits(replay: _core.Replay, budget: int, slowdown: float) -> bool:
 def scaled_graph(graph: Any, batch: int, rows: int, fixed: set[tuple[int, ...]]) -> Any:
     """The OpGraph of the same step on ``rows`` rows in place of ``batch``, as far as shapes tell.
 
-    Tensors whose first dimension is a multiple of the batch grow with it, but for those with the
-    shape of a parameter (``fixed``); an op's cost grows as its largest operand.
+    Tensors whose first dimension is a multiple of the batch grow with it, and transposed matrices
+    whose second is the batch, but for those with the shape of a parameter (``fixed``).
+    An op that touches one costs as many times more.
     """
     from .compile.opgraph import Kernel, OpGraph, OpInfo
 
     factor = rows / batch
-    grows = [
-        bool(t.shape) and t.shape[0] % batch == 0 and t.shape not in fixed for t in graph.tensors
-    ]
+    grows = [tensor.shape not in fixed and _by_row(tensor.shape, batch) for tensor in graph.tensors]
     storages = list(graph.storages)
     for tensor, grown in zip(graph.tensors, grows, strict=True):
         if grown:
@@ -190,6 +189,10 @@ def scaled_graph(graph: Any, batch: int, rows: int, fixed: set[tuple[int, ...]])
         graph.results,
         graph.instructions,
     )
+
+
+def _by_row(shape: tuple[int, ...], batch: int) -> bool:
+    return bool(shape) and (shape[0] % batch == 0 or (len(shape) == 2 and shape[1] == batch))
 
 
 def largest_batch(program: Any, memory: int, slowdown: float = math.inf) -> int:

@@ -28,23 +28,28 @@ _UNITS = {
 _MOST_BYTES = 2**63 - 1
 _MOST_FRACTION = 1e6  # of a peak of less than 2^43 bytes
 _FORMS = (
-    "use bytes (536870912), a size (512MiB, 1.5GB), a share of the unbudgeted peak (40%) or none"
+    "use bytes (536870912), a size (512MiB, 1.5GB), a share of the unbudgeted peak (40%), "
+    "auto or none"
 )
 
 
 @dataclass(frozen=True)
 class Budget:
-    """A parsed budget: exactly one of ``bytes`` and ``fraction`` is set, or neither (no budget)."""
+    """A parsed budget: exactly one of ``bytes`` and ``fraction`` is set, or neither (no
+    budget); or ``automatic``: the smallest with an acceptable predicted slowdown."""
 
     bytes: int | None = None
     fraction: float | None = None
+    automatic: bool = False
 
     @property
     def unlimited(self) -> bool:
-        return self.bytes is None and self.fraction is None
+        return self.bytes is None and self.fraction is None and not self.automatic
 
     def resolve(self, unbudgeted_peak_bytes: int) -> int | None:
         """The budget in bytes, ``None`` for no budget; ``40%`` is of ``unbudgeted_peak_bytes``."""
+        if self.automatic:
+            raise UsageError("the budget 'auto' is for running or training a program: give a size")
         if self.fraction is not None:
             return int(unbudgeted_peak_bytes * self.fraction)
         return self.bytes
@@ -55,7 +60,8 @@ def parse_budget(text: Any) -> Budget:
 
     Args:
         text: an int of Python or numpy (bytes), a Budget, ``None`` or ``"none"`` (no budget),
-            ``"512MiB"``, ``"1.5GB"``, ``"40%"`` (of the unbudgeted peak).
+            ``"512MiB"``, ``"1.5GB"``, ``"40%"`` (of the unbudgeted peak), or
+            ``"auto"`` (the smallest whose predicted slowdown is at most 1.2).
 
     Raises:
         UsageError: the text is none of these, not positive, or over 2^63 - 1 bytes.
@@ -70,6 +76,8 @@ def parse_budget(text: Any) -> Budget:
     cleaned = text.strip().lower()
     if cleaned == "none":
         return Budget()
+    if cleaned == "auto":
+        return Budget(automatic=True)
     match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(%|[kmgt]?i?b?)", cleaned, re.ASCII)
     if match is None or (match[2] != "%" and match[2] not in _UNITS):
         raise UsageError(f"memory budget '{text}' does not parse: {_FORMS}")

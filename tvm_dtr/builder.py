@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from tvm import relay
 
-from .autodiff import inline_composites
+from .autodiff import cluster_elementwise, inline_composites
 from .autodiff.scalars import scalar
 from .control_flow import differentiate, lower_step
 from .errors import ModelError, UsageError
@@ -170,6 +170,9 @@ class _StepBuilder:
         fields = [loss, *(e for _, e in self.model.outputs), *updates.values()]
         names = list(self.variables)
         graph = self.model.control_flow.graph([self.variables[n] for n in names], fields)
+        if not self.model.control_flow:
+            fields = cluster_elementwise(graph.results)
+            graph = self.model.control_flow.graph(graph.params, fields)
         self.variables = dict(zip(names, graph.params, strict=True))
         loss, *rest = graph.results
         count = len(self.model.outputs)

@@ -35,7 +35,7 @@ class BudgetError(DTRError):
     Attributes (all in bytes): ``budget_bytes``; ``short_bytes``, what was missing;
     ``needed_budget_bytes``, the smallest budget that passes this point; ``op``, the name of the
     kernel, None where no kernel is involved; ``holders``, a list of dicts of what is pinned or
-    locked, largest first.
+    locked, largest first; ``program``, what was to run, None for a bare executable.
     """
 
     def __init__(self, message: str, **details: Any) -> None:
@@ -45,7 +45,38 @@ class BudgetError(DTRError):
         self.short_bytes: int = details.get("short_bytes", 0)
         self.needed_budget_bytes: int = details.get("needed_budget_bytes", 0)
         self.holders: list[dict[str, Any]] = details.get("holders", [])
+        self.program: Any = details.get("program")
+
+    def remedies(self) -> list[str]:
+        """What helps, cheapest first: a larger budget, a smaller batch. Takes seconds."""
+        from .explain import remedies
+
+        if self.program is None:
+            return []
+        return remedies(self.program, self.budget_bytes, self.needed_budget_bytes)
 
 
 class ThrashError(DTRError):
-    """Recomputation has cost more than the thrash limit allows."""
+    """Recomputation has cost more than the thrash limit allows.
+
+    Attributes: ``compute_cost`` and ``remat_cost`` in nanoseconds of the costs stored with the
+    program, ``limit``; ``budget_bytes``; ``holders`` as in BudgetError.
+    """
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.compute_cost: float = details.get("compute_cost", 0.0)
+        self.remat_cost: float = details.get("remat_cost", 0.0)
+        self.limit: float = details.get("limit", 0.0)
+        self.budget_bytes: int = details.get("budget_bytes", 0)
+        self.holders: list[dict[str, Any]] = details.get("holders", [])
+        self.program: Any = details.get("program")
+
+    def remedies(self) -> list[str]:
+        """What helps, cheapest first: a larger budget, a smaller batch. Takes seconds."""
+        from .advise import automatic_budget
+        from .explain import remedies
+
+        if self.program is None:
+            return []
+        return remedies(self.program, self.budget_bytes, automatic_budget(self.program))

@@ -70,12 +70,14 @@ class Choice:
     """A policy and what its replay under the budget gave, by ``run()`` of ``_core.Replay``.
 
     ``tried`` holds the slowdown of every policy tried, None where it ran out of memory, thrashed
-    or could not beat the best one before it.
+    or could not beat the best one before it. ``costs``: where those of the kernels came from,
+    ``built`` (measured when building) or ``measured`` (by the VM's own step).
     """
 
     policy: str
     prediction: dict[str, Any]
     tried: dict[str, float | None]
+    costs: str = "built"
 
     def reason(self) -> str:
         """Why this policy, in one line."""
@@ -85,7 +87,8 @@ class Choice:
             for name, value in self.tried.items()
             if name != self.policy
         ]
-        why = f"{self.policy}: predicted slowdown {slowdown:.3f}"
+        costs = " by the costs of its own step" if self.costs == "measured" else ""
+        why = f"{self.policy}: predicted slowdown {slowdown:.3f}{costs}"
         return f"{why} ({', '.join(others)})" if others else why
 
 
@@ -138,23 +141,43 @@ def choose_policy(
             budget that works.
     """
     names = auto_policies(arena) if policy == "auto" else (policy,)
+    best, failure = _try_policies(program.replay, budget, names, seed, thrash_limit, arena)
+    if best is None:
+        _refuse(program, budget, names, seed, thrash_limit, failure, arena)
+    return best
+
+
+def best_policy(
+    replay: _core.Replay, budget: int, seed: int, thrash_limit: float, arena: str = "paged"
+) -> Choice | None:
+    """What ``auto`` chooses for a step of a program; None where none can run it."""
+    return _try_policies(replay, budget, auto_policies(arena), seed, thrash_limit, arena)[0]
+
+
+def _try_policies(
+    replay: _core.Replay,
+    budget: int,
+    names: Sequence[str],
+    seed: int,
+    thrash_limit: float,
+    arena: str,
+) -> tuple[Choice | None, dict[str, Any]]:
+    """The best of the policies, and what the first of them gave."""
     tried: dict[str, float | None] = {}
     best: Choice | None = None
-    worst: dict[str, Any] = {}
+    first: dict[str, Any] = {}
     for name in names:
         limit = thrash_limit if thrash_limit > 0 else _NO_LIMIT
         if best is not None:  # no need to follow one that is already worse
             limit = min(limit, best.prediction["slowdown"] - 1)
-        result = program.replay.run(
+        result = replay.run(
             budget=budget, policy=name, seed=seed, thrash_limit=limit, steps=STEPS, arena=arena
         )
-        worst = worst or result
+        first = first or result
         tried[name] = result["slowdown"] if result["result"] == "ok" else None
         if better_policy(result, None if best is None else best.prediction):
             best = Choice(name, result, tried)
-    if best is None:
-        _refuse(program, budget, names, seed, thrash_limit, worst, arena)
-    return best
+    return best, first
 
 
 def _refuse(
@@ -166,6 +189,8 @@ def _refuse(
     failure: dict[str, Any],
     arena: str,
 ) -> NoReturn:
+    from .explain import held_by_op
+
     graph = program.graph
     tolerance = max(_TOLERANCE_BYTES, program.unbudgeted_peak_bytes // 512)
     options: dict[str, Any] = {"seed": seed, "tolerance": tolerance}
@@ -190,4 +215,6 @@ def _refuse(
         budget_bytes=budget,
         short_bytes=max(smallest - budget, 0),
         needed_budget_bytes=smallest,
+        holders=held_by_op(program, failed if failed >= 0 else None),
+        program=program,
     )

@@ -14,7 +14,9 @@ import numpy as np
 from . import _core
 from .budget import Budget, format_bytes, parse_budget
 from .errors import BudgetError, DTRError, InputError, ThrashError, UsageError
+from .explain import held_by_op
 from .kernel_library import export_kernels
+from .measured_costs import AutoPolicy, mean_costs
 from .memory import UNLIMITED, Memory
 from .plugin import load_plugin
 from .replay import Choice, arena_for, choose_policy
@@ -28,7 +30,6 @@ from tvm.runtime import vm as tvm_vm
 _HOLDERS_SHOWN = 5
 _ERRORS: dict[str, type[DTRError]] = {
     "InputError": InputError,
-    "ThrashError": ThrashError,
     "UsageError": UsageError,
 }
 
@@ -69,10 +70,12 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             are exported to one first (the same code, so the same bits), which takes a C++
             compiler. Without a budget they run as they are.
         policy: what to evict first: ``dtr-eq``, ``dtr``, ``dtr-up``, ``dtr-local``, ``lru``,
-            ``size``, ``msps``, ``random``, ``window`` (needs the arena best-fit); or ``auto``,
-            the one that a replay of the program under the budget finds best (dtr-eq for a bare
-            executable). ``plan`` or ``plan:PLANNER`` runs the first step by ``auto`` while a
-            planner (anneal) looks for a schedule, which later steps follow: see docs/planning.md.
+            ``size``, ``msps``, ``e-star``, ``random``, ``window`` (needs the arena best-fit); or
+            ``auto``, the one that a replay of the program under the budget finds best, chosen
+            before the first step by the costs measured when building and again after each of the
+            first two by the costs that these had (dtr-eq for a bare executable). ``plan`` or
+            ``plan:PLANNER`` runs the first step by ``auto`` while a planner (anneal) looks for a
+            schedule, which later steps follow: see docs/planning.md.
         seed: of the policies that draw lots.
         thrash_limit: stop when recomputation has cost more than this multiple of the step's own
             work; 0 never stops.
@@ -121,7 +124,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         self.arena = arena_for(policy, arena)
         #: Why the policy was chosen; None where nothing was predicted.
         self.policy_choice: Choice | None = None
+        self._auto: AutoPolicy | None = None
+        self._seed = seed
         if budget is not None and self._program is not None and not self._program.control_flow:
+            if policy == "auto":
+                self._auto = AutoPolicy(self._program, budget, seed, thrash_limit, self.arena)
             self.policy_choice = choose_policy(
                 self._program, budget, policy, seed, thrash_limit, self.arena
             )
@@ -138,7 +145,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         self._last: dict[str, Any] = {}
         self._started: float | None = None
         if self._program is not None:
-            self._set_costs()
+            self._set_costs(self._program.graph)
             self.module["name_results"](*(r.name for r in self._program.results))
             self.set_parameters(self._program.initial_state)
 
@@ -270,7 +277,26 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         if self.planned_steps is not None:
             self._last.update(self.planned_steps.counted(self._last))
             self._follow(self.planned_steps.after_step(self._last["evictions"]))
+        else:
+            self._choose_again()
         return outputs
+
+    def measured_costs(self) -> dict[str, float]:
+        """Mean nanoseconds that each kernel's runs took in the last step, by kernel name."""
+        return mean_costs(
+            self.module["kernel_names"]().split(), self.module["kernel_times"]().numpy()
+        )
+
+    def _choose_again(self) -> None:
+        """``auto`` after a step: goes on with what is best by the costs that the step had."""
+        found = None if self._auto is None else self._auto.after_step(self.measured_costs())
+        if found is None:
+            return
+        self.policy_choice, graph = found
+        self._set_costs(graph)
+        if self.policy_choice.policy != self.policy:
+            self.policy = self.policy_choice.policy
+            self.module["set_policy"](self.policy, signed_seed(self._seed))
 
     @property
     def parameters(self) -> Parameters:
@@ -322,6 +348,8 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         budget = self._resolve(parse_budget(memory_budget))
         self._count_workspace(budget)
         old = self._call("set_budget", _code(budget))
+        if self._auto is not None:
+            self._auto.set_budget(budget)
         return None if old < 0 else old
 
     @property
@@ -330,7 +358,9 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         ``unbudgeted_peak_bytes`` (None for a bare executable), ``pinned_bytes``,
         ``workspace_bytes``, ``step_seconds``, ``compute_seconds``,
         ``remat_seconds``, ``search_seconds``, ``evictions``, ``rematerializations``, ``loss``;
-        and ``steps`` so far. For a bare executable, everything since ``reset_stats``.
+        and ``steps`` so far. For a bare executable, everything since ``reset_stats``. Of what the
+        next step will do: ``policy``, ``policy_reason`` and ``predicted_slowdown`` (None where
+        nothing was predicted).
         """
         peak = None
         if self._program is not None:
@@ -340,9 +370,13 @@ class VirtualMachine(tvm_vm.VirtualMachine):
                 if measured
                 else self._program.unbudgeted_peak_bytes
             )
+        choice = self.policy_choice
         return (self._last or self._measured()) | {
             "unbudgeted_peak_bytes": peak,
             "steps": self._steps,
+            "policy": self.policy,
+            "policy_reason": None if choice is None else choice.reason(),
+            "predicted_slowdown": None if choice is None else choice.prediction["slowdown"],
         }
 
     def counters(self) -> dict[str, Any]:
@@ -430,22 +464,25 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             self._call("use_library", *export_kernels(self._exec.lib))
 
     def _resolve(self, budget: Budget) -> int | None:
-        if budget.fraction is None:
+        if budget.fraction is None and not budget.automatic:
             return budget.bytes
         if self._program is None:
             raise UsageError(
-                "a budget in percent needs the unbudgeted peak, which is known of programs from "
-                "tvm_dtr.build only: give it in bytes, for example 512MiB"
+                "a budget in percent or auto needs the unbudgeted peak, which is known of programs "
+                "from tvm_dtr.build only: give it in bytes, for example 512MiB"
             )
+        if budget.automatic:
+            from .advise import automatic_budget
+
+            return automatic_budget(self._program)
         return budget.resolve(self._program.unbudgeted_peak_bytes)
 
-    def _set_costs(self) -> None:
-        kernels = {kernel.name: kernel for kernel in self._training_program().graph.kernels}
+    def _set_costs(self, graph: Any) -> None:
+        kernels = {kernel.name: kernel for kernel in graph.kernels}
         names = self.module["kernel_names"]().split()
         found = [kernels.get(name) for name in names]
         cost = np.array([-1.0 if k is None else k.cost_ns for k in found], "float64")
         workspace = np.array([-1 if k is None else k.workspace_bytes for k in found], "int64")
-        graph = self._training_program().graph
         total = sum(graph.kernels[op.kernel].cost_ns for op in graph.ops)
         self.module["set_costs"](tvm.nd.array(cost), tvm.nd.array(workspace), float(total))
 
@@ -469,6 +506,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         message = details.pop("message").removeprefix(f"{kind}: ")
         if kind == "BudgetError":
             return self._budget_error(message, details)
+        if kind == "ThrashError":
+            budget = self.counters()["budget_bytes"]
+            holders = [] if self._program is None else held_by_op(self._program, None)
+            facts = {"budget_bytes": budget, "holders": holders, "program": self._program}
+            return ThrashError(message, **details, **facts)
         return _ERRORS[kind](message)
 
     def _budget_error(self, message: str, details: dict[str, Any]) -> BudgetError:
@@ -479,7 +521,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         more = len(details["holders"]) - len(held)
         if held:
             message += f"; held: {', '.join(held)}" + (f" and {more} more" if more else "")
-        return BudgetError(message, **details)
+        if self._program is not None:
+            roles = {h["name"]: h["role"] for h in held_by_op(self._program, None)}
+            for holder in details["holders"]:
+                holder["role"] = roles.get(holder["name"], "activations and gradients")
+        return BudgetError(message, **details, program=self._program)
 
 
 def _code(budget: int | None) -> int:

@@ -10,6 +10,7 @@
 #include <optional>
 #include <tuple>
 
+#include "bindings/arena.h"
 #include "bindings/planning.h"
 #include "core/arena.h"
 #include "core/deallocation.h"
@@ -122,10 +123,20 @@ nb::list Events(const dtr::ReplayResult& result) {
   return events;
 }
 
+// (kind, block, bytes): requests of the arena in their order; see core/arena/recording_arena.h.
+nb::list Allocations(const dtr::ReplayResult& result) {
+  static constexpr const char* kNames[] = {"allocate", "free", "refuse", "charge", "discharge"};
+  nb::list events;
+  for (const dtr::ArenaEvent& e : result.allocations) {
+    events.append(nb::make_tuple(kNames[static_cast<int>(e.kind)], e.block, e.bytes));
+  }
+  return events;
+}
+
 nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const std::string& policy,
              const std::string& search, uint64_t seed, double thrash_limit, bool memory,
              bool events, bool exact_bytes, const std::string& dealloc, uint64_t reserve, int steps,
-             bool measure_search, const std::string& arena) {
+             bool measure_search, const std::string& arena, bool allocations) {
   dtr::ReplayOptions options;
   options.steps = steps;
   options.budget = budget.value_or(dtr::kUnlimited);
@@ -136,6 +147,7 @@ nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const 
   options.reserve = reserve;
   options.measure_search = measure_search;
   options.arena = arena;
+  options.record_allocations = allocations;
   dtr::ReplayResult r;
   {
     nb::gil_scoped_release release;
@@ -158,6 +170,7 @@ nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const 
   if (measure_search) out["search_seconds"] = r.stats.search_seconds;
   if (memory) out["memory"] = r.memory;
   if (events) out["events"] = Events(r);
+  if (allocations) out["allocations"] = Allocations(r);
   return out;
 }
 
@@ -167,6 +180,7 @@ NB_MODULE(_core, m) {
   // Caches of the package hold objects until the process ends; that is no leak to warn a user of.
   nb::set_leak_warnings(false);
   m.doc() = "The core of tvm-dtr: replay of programs on the DTR runtime. No TVM.";
+  BindArena(m);
   m.def("searches", &dtr::SearchNames, "Names that --search takes.");
   m.def("policies", &dtr::PolicyNames, "Names that --policy takes.");
   m.def("arenas", &dtr::ArenaNames, "Names that --arena takes.");
@@ -194,8 +208,8 @@ NB_MODULE(_core, m) {
       .def("run", &Run, "budget"_a = nb::none(), "policy"_a = "dtr-eq", "search"_a = "heap",
            "seed"_a = 0, "thrash_limit"_a = 10.0, "memory"_a = false, "events"_a = false,
            "exact_bytes"_a = false, "dealloc"_a = "eager", "reserve"_a = 0, "steps"_a = 1,
-           "measure_search"_a = false, "arena"_a = "paged")
-      .def("lower_bound", &dtr::LowerBound)
+           "measure_search"_a = false, "arena"_a = "paged", "allocations"_a = false)
+      .def("lower_bound", &dtr::LowerBound, "arena"_a = "paged")
       .def("constant_bytes", &dtr::ConstantBytes)
       .def("largest_op_bytes", &dtr::LargestOpBytes)
       .def(

@@ -63,8 +63,9 @@ class Arena {
 };
 
 // `name` as in --arena: "paged" or "best-fit", on the host. `backed` false: addresses without
-// memory behind them, for simulations that must take the same decisions as a real run. Throws
-// std::invalid_argument naming the valid ones.
+// memory behind them, for simulations that must take the same decisions as a real run; these may
+// also ask for "counting", which has no rounding and no fragmentation. Throws std::invalid_argument
+// naming the valid ones.
 std::unique_ptr<Arena> MakeArena(const std::string& name, uint64_t capacity, bool backed);
 std::vector<std::string> ArenaNames();
 

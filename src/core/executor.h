@@ -25,6 +25,8 @@ class Executor {
   // Runs the kernel to completion (or orders it on the stream). May throw; the runtime then
   // releases what the op had gathered and passes the exception on.
   virtual void Run(const KernelCall& call) = 0;
+  // How long the run that just ended took; not told where RuntimeOptions::measure_time is off.
+  virtual void Measured(const KernelCall& call, double seconds) {}
   // The tensor's record is gone; its id will be used again.
   virtual void Forget(TensorId tensor) {}
 };

@@ -80,6 +80,14 @@ void Graph::Relist(StorageId id, bool eligible) {
   s.evictable_index = kNone;
 }
 
+void Graph::RelistAll() {
+  for (const Candidate& c : evictable_) {
+    Storage& s = storages_[c.storage];
+    if (!s.relisted) relisted_.push_back(c.storage);
+    s.relisted = true;
+  }
+}
+
 void Graph::Touch(StorageId id, double clock) {
   Storage& s = storages_[id];
   s.last_access = clock;

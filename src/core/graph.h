@@ -168,6 +168,8 @@ class Graph {
     if (eligible != (s.evictable_index != kNone)) Relist(id, eligible);
   }
   void Relist(StorageId id, bool eligible);
+  // As if each evictable storage had just become so, for a search that starts anew.
+  void RelistAll();
   void Touch(StorageId id, double clock);
 
   Slots<Storage> storages_;

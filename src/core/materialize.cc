@@ -179,7 +179,10 @@ void Runtime::Perform(const Frame& frame) {
     RunKernel(frame);
   } catch (...) {
     if (started) tainted_ = locked_outputs_;
-    for (StorageId s : fresh_) FreeStorageBlock(s);
+    for (StorageId s : fresh_) {
+      graph_.storages_[s].resident = true;
+      FreeStorageBlock(s);
+    }
     ReleaseOutputs();
     throw;
   }
@@ -208,9 +211,8 @@ void Runtime::AllocateOutputs(const Frame& frame) {
       output_data_.push_back(scratch_.back().data);
       continue;
     }
-    if (!s.resident) {
+    if (!s.block) {
       s.block = AllocateOrEvict(s.bytes, frame.op);
-      s.resident = true;
       fresh_.push_back(t.storage);
       Tell([&](Observer& o) { o.OnAllocate(t.storage, s.block.bytes); });
     }
@@ -221,6 +223,8 @@ void Runtime::AllocateOutputs(const Frame& frame) {
   if (op.workspace_bytes > 0) {
     workspace_ = AllocateWorkspace(op.workspace_bytes, frame.op);
   }
+  // Only now: to a policy that is asked for victims on the way they are evicted still.
+  for (StorageId s : fresh_) graph_.storages_[s].resident = true;
   MemoryChanged();
 }
 
@@ -235,6 +239,7 @@ void Runtime::RunKernel(const Frame& frame) {
   Timer timer(options_.measure_time);
   executor_->Run(call);
   double seconds = timer.Seconds();
+  if (options_.measure_time) executor_->Measured(call, seconds);
   if (frame.first_run && op.cost < 0) op.cost = std::max(1.0, seconds * 1e9);
   Account(frame, op, seconds);
 }
@@ -389,7 +394,7 @@ uint64_t Runtime::StillNeeded(uint64_t bytes, OpId id) const {
   for (TensorId out : op.outputs) {
     const Tensor& t = graph_.tensors_[out];
     const Storage& s = graph_.storages_[t.storage];
-    bool has_memory = t.detached ? scratched++ < scratch_.size() : s.resident;
+    bool has_memory = t.detached ? scratched++ < scratch_.size() : static_cast<bool>(s.block);
     if (!has_memory) needed += arena_->BytesToAllocate(s.bytes);
   }
   if (op.workspace_bytes > 0) needed += arena_->BytesToAllocate(op.workspace_bytes);

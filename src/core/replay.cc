@@ -204,6 +204,12 @@ ReplayResult Replay(const Program& program, const ReplayOptions& options) {
   } else {
     arena = MakeArena(options.arena, options.budget, /*backed=*/false);
   }
+  RecordingArena* recording = nullptr;
+  if (options.record_allocations) {
+    auto decorated = std::make_unique<RecordingArena>(std::move(arena));
+    recording = decorated.get();
+    arena = std::move(decorated);
+  }
   bool fits = arena->Charge(options.reserve);
   NoExecutor executor;
   RuntimeOptions runtime_options = options.runtime;
@@ -240,6 +246,7 @@ ReplayResult Replay(const Program& program, const ReplayOptions& options) {
   } catch (const ThrashError&) {
     result.result = "thrash";
   }
+  if (recording) result.allocations = recording->events();
   result.peak_bytes = arena->peak_active() - (fits ? options.reserve : 0);
   result.pinned_bytes = runtime.pinned_bytes();
   result.stats = runtime.stats();
@@ -281,8 +288,9 @@ uint64_t LargestOpBytes(const Program& program) {
   return most;
 }
 
-uint64_t LowerBound(const Program& program) {
-  PageArena arena(kUnlimited, /*backed=*/false);  // for its rounding
+uint64_t LowerBound(const Program& program, const std::string& arena_name) {
+  std::unique_ptr<Arena> rounding = MakeArena(arena_name, 0, /*backed=*/false);
+  const Arena& arena = *rounding;
   std::vector<uint8_t> pinned(program.storages.size(), 0);
   auto bytes = [&](uint32_t storage) { return arena.RoundedSize(program.storages[storage]); };
   uint64_t base = 0;
@@ -342,7 +350,7 @@ uint64_t SmallestBudget(const Program& program, const ReplayOptions& options, ui
   ReplayOptions unlimited = options;
   unlimited.budget = kUnlimited;
   uint64_t peak = Replay(program, unlimited).peak_bytes + options.reserve;
-  uint64_t lowest = std::min(LowerBound(program) + options.reserve, peak);
+  uint64_t lowest = std::min(LowerBound(program, options.arena) + options.reserve, peak);
   if (Works(program, options, lowest)) return lowest;
   uint64_t works = Bisect(program, options, lowest, peak, tolerance);
   uint64_t below = lowest;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/arena/recording_arena.h"
 #include "core/runtime.h"
 #include "core/types.h"
 
@@ -62,16 +63,18 @@ struct ReplayResult {
     Kind kind;
     uint32_t id;  // the program's op, or storage of kEvict and kFree
   };
-  std::vector<Event> events;     // on request
-  std::vector<uint64_t> memory;  // active bytes after each change, on request
+  std::vector<Event> events;            // on request
+  std::vector<uint64_t> memory;         // active bytes after each change, on request
+  std::vector<ArenaEvent> allocations;  // of all steps, on request
 };
 
 struct ReplayOptions {
   uint64_t budget = kUnlimited;
-  std::string arena = "paged";  // as --arena
+  std::string arena = "paged";  // as --arena, or "counting": no rounding, no fragmentation
   RuntimeOptions runtime;
   bool record_memory = false;
   bool record_events = false;
+  bool record_allocations = false;
   // Steps to replay; small tensors of the state share slabs with temporaries from the second on.
   // The result's figures are those of the last.
   int steps = 1;
@@ -92,8 +95,8 @@ uint64_t ConstantBytes(const Program& program);
 uint64_t LargestOpBytes(const Program& program);
 
 // A budget that no schedule can stay under: what is pinned, with the largest op's operands or
-// with the results.
-uint64_t LowerBound(const Program& program);
+// with the results, as `arena` rounds sizes.
+uint64_t LowerBound(const Program& program, const std::string& arena = "paged");
 
 // A small budget at which Replay gives "ok", to within `tolerance` bytes. Success is not monotone
 // in the budget: after a bisection between LowerBound and the unbudgeted peak, budgets below its

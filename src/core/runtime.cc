@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 namespace dtr {
 
@@ -279,12 +280,15 @@ void Runtime::DropDeadOps() {
     Op& op = graph_.ops_[id];
     NoteBanishable(op);
     op.live = false;
-    for (EdgeId e : op.edges) graph_.RemoveEdge(e);
     StorageId charged = kNone;
+    for (TensorId out : op.outputs) {  // while its neighbours can be told
+      StorageId s = graph_.tensors_[out].storage;
+      if (s != charged) ChangeCost(charged = s, -op.cost);
+    }
+    for (EdgeId e : op.edges) graph_.RemoveEdge(e);
     for (TensorId out : op.outputs) {
       Tensor& t = graph_.tensors_[out];
       t.producer = kNone;
-      if (t.storage != charged) ChangeCost(charged = t.storage, -op.cost);
       if (t.refs == 0 && t.uses == 0) ForgetTensor(out);  // else detached: it stays, pinned
     }
     for (TensorId in : op.inputs) {
@@ -307,6 +311,20 @@ void Runtime::BeginInvocation(double expected_cost) {
   in_invocation_ = true;
   expected_cost_ = expected_cost;
   invocation_compute_ = invocation_remat_ = 0;
+}
+
+void Runtime::SetPolicy(std::unique_ptr<Policy> policy) {
+  if (policy->needs_addresses() && !arena_->runs()) {
+    throw std::invalid_argument("a policy that chooses by address needs the arena best-fit");
+  }
+  policy_ = std::move(policy);
+  graph_.RelistAll();
+  for (StorageId id = 0; id < graph_.storages_.capacity(); ++id) {
+    const Storage& s = graph_.storages_[id];
+    if (!s.live || !s.computed) continue;
+    policy_->OnCreate(graph_, id);
+    if (!s.resident) policy_->OnEvict(graph_, id);
+  }
 }
 
 uint64_t Runtime::SetBudget(uint64_t bytes) {

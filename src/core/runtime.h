@@ -137,6 +137,8 @@ class Runtime {
   // Returns the old budget. Shrinking evicts at once; throws BudgetError, with the budget
   // unchanged, if what is pinned does not fit.
   uint64_t SetBudget(uint64_t bytes);
+  // Goes on with another policy, which learns what is in memory and what is evicted.
+  void SetPolicy(std::unique_ptr<Policy> policy);
 
   // -- Looking ------------------------------------------------------------------------------------
 

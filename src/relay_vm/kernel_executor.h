@@ -29,6 +29,8 @@ struct Kernel {
   uint32_t runs = 0;             // while the cost is not known
   uint64_t workspace_bytes = 0;  // reserved for each run
   bool workspace_known = false;  // else learned: a run that lacks some is made again
+  double seconds = 0;            // of its runs since ResetTimes
+  uint64_t runs = 0;
 };
 
 // A kernel asked for more workspace than its op had reserved.
@@ -45,6 +47,10 @@ class KernelExecutor : public Executor {
   void AddKernel(std::string name, tvm::runtime::PackedFunc function);
 
   void Run(const KernelCall& call) override;
+  void Measured(const KernelCall& call, double seconds) override {
+    kernels_[call.kernel].seconds += seconds;
+    kernels_[call.kernel].runs++;
+  }
   void Forget(TensorId tensor) override;
 
   // Records how kernels see the tensor behind `handle`.
@@ -59,6 +65,12 @@ class KernelExecutor : public Executor {
   std::vector<Kernel>& kernels() { return kernels_; }
   uint64_t peak_workspace() const { return peak_workspace_; }
   void ResetPeak() { peak_workspace_ = 0; }
+  void ResetTimes() {
+    for (Kernel& kernel : kernels_) {
+      kernel.seconds = 0;
+      kernel.runs = 0;
+    }
+  }
 
   // Owners of forgotten tensors, to be dropped when the core is not at work: dropping one may
   // release tensors of its own.

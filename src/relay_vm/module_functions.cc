@@ -129,6 +129,19 @@ void DtrVirtualMachine::SetCosts(const NDArray& cost_ns, const NDArray& workspac
   invocation_cost_ns_ = invocation_ns;
 }
 
+NDArray DtrVirtualMachine::KernelTimes() const {
+  Engine::Use use(engine_.get());
+  std::vector<double> times;
+  for (const Kernel& kernel : engine_->executor().kernels()) {
+    times.push_back(kernel.seconds);
+    times.push_back(static_cast<double>(kernel.runs));
+  }
+  auto rows = static_cast<int64_t>(times.size() / 2);
+  NDArray array = NDArray::Empty({rows, 2}, {kDLFloat, 64, 1}, {kDLCPU, 0});
+  if (rows > 0) array.CopyFromBytes(times.data(), times.size() * sizeof(double));
+  return array;
+}
+
 uint64_t DtrVirtualMachine::SetBudget(uint64_t bytes) {
   Engine::Use use(engine_.get());
   CheckWorkspaceCounts(bytes);
@@ -284,6 +297,15 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
        [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->workspace_tracked_; }},
       {"set_costs", [](DtrVirtualMachine* vm, TVMArgs args,
                        TVMRetValue*) { vm->SetCosts(args[0], args[1], args[2]); }},
+      {"kernel_times",
+       [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->KernelTimes(); }},
+      {"set_policy",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) {
+         Engine::Use use(vm->engine_.get());
+         ICHECK(!vm->invocation_.running) << "a kernel may not change the policy";
+         vm->engine_->runtime().SetPolicy(
+             MakePolicy(args[0], "heap", static_cast<uint64_t>(args[1].operator int64_t())));
+       }},
       {"stats", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->StatsJson(); }},
       {"attempt",
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) { vm->Attempt(args, rv); }},
@@ -335,6 +357,7 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
        [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) {
          Engine::Use use(vm->engine_.get());
          vm->engine_->runtime().ResetStats();
+         vm->engine_->executor().ResetTimes();
          vm->instructions_ = vm->invocations_ = 0;
        }},
       {"validate",

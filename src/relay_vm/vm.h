@@ -64,6 +64,9 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   // Forgets inputs, outputs and a stopped invocation.
   void Clear();
   std::string StatsJson() const;
+  // float64 of shape (kernels, 2), as "kernel_names" has them: seconds and number of the runs since
+  // "reset_stats".
+  tvm::runtime::NDArray KernelTimes() const;
   ObjectRef TraceMemory(bool on);
   // Writes what happens from now on to a file that begins with `header`.
   void TraceEvents(const std::string& path, const std::string& header);

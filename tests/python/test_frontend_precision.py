@@ -8,6 +8,7 @@ from onnx_models import ModelMaker, compiled
 from tvm_dtr.builder import make_training_step
 from tvm_dtr.errors import ModelError, UsageError
 from tvm_dtr.frontend import import_model
+from tvm_dtr.optim import SGD
 
 
 def half_model():
@@ -30,6 +31,28 @@ def test_float16_is_kept():
     y = np.maximum(x @ run.state["w"] * np.float16(0.5), 0)
     np.testing.assert_allclose(got["y"], y, rtol=5e-3, atol=1e-3)
     assert np.abs(got["grad:w"]).max() > 0
+
+
+def test_float16_weights_take_a_step():
+    run = compiled(half_model(), optimizer=SGD(0.5))
+    x = np.random.default_rng(1).normal(size=(4, 3)).astype("float16")
+    feeds = {"x": x, "target": np.zeros((4, 5), "float16"), "lr": np.float64(0.25)}
+    gradient = compiled(half_model())(x=x, target=feeds["target"])["grad:w"]
+    expected = run.state["w"] - np.float16(0.25) * gradient
+    np.testing.assert_allclose(run(**feeds)["w"], expected, rtol=5e-3, atol=1e-3)
+
+
+def test_float64_becomes_float16_by_way_of_float32():
+    maker = ModelMaker(dtype="float64")
+    w = maker.weight("w", np.array([0.159, -3.25, 1e-3]))
+    back = maker.node(
+        "Cast", [maker.node("Cast", [w], to=TensorProto.FLOAT16)], to=TensorProto.DOUBLE
+    )
+    run = compiled(maker.model(back))
+    got = run(target=np.zeros(3))
+    half = run.state["w"].astype("float16").astype("float64")
+    np.testing.assert_array_equal(got["cast1"], half)
+    np.testing.assert_allclose(got["grad:w"], 2 / 3 * half, rtol=1e-3)
 
 
 def test_float16_is_cast_on_request():

@@ -137,6 +137,9 @@ def test_stats_have_the_result_fields(program, batch):
         "rematerializations",
         "loss",
         "steps",
+        "policy",
+        "policy_reason",
+        "predicted_slowdown",
     }
     assert vm.counters()["workspace_tracked"] == 1
 

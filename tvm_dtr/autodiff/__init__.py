@@ -15,6 +15,7 @@ from . import (
     reduce,
     shape,
 )
+from .clusters import cluster_elementwise
 from .composite import composite, inline_composites
 from .reverse import gradients
 from .rules import CONSTANT_OPS, GRADIENTS, Adjoint, gradient
@@ -23,6 +24,7 @@ __all__ = [
     "CONSTANT_OPS",
     "GRADIENTS",
     "Adjoint",
+    "cluster_elementwise",
     "composite",
     "conv",
     "cross_entropy",

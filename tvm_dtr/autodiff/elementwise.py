@@ -176,12 +176,11 @@ def _extremum(adjoint: Adjoint) -> list[Expr | None]:
     return _reduced(adjoint, [lambda: share(a, b), lambda: share(b, a)])
 
 
-@gradient("mod", "floor_mod")
+@gradient("mod")
 def _remainder(adjoint: Adjoint) -> list[Expr | None]:
-    """a - b q with a whole number q: the quotient, rounded down or towards zero."""
+    """a - b q with a whole number q, the quotient rounded towards zero."""
     (a, b), dy = adjoint.call.args, adjoint.output
-    rounded = relay.floor if adjoint.call.op.name == "floor_mod" else relay.trunc
-    return _reduced(adjoint, [lambda: dy, lambda: relay.negative(dy * rounded(a / b))])
+    return _reduced(adjoint, [lambda: dy, lambda: relay.negative(dy * relay.trunc(a / b))])
 
 
 @gradient("where")

@@ -15,6 +15,7 @@ from typing import Any
 
 from tvm_dtr import __version__
 from tvm_dtr.cli import (
+    advise,
     build,
     compare,
     freeze,
@@ -27,8 +28,8 @@ from tvm_dtr.cli import (
     trace,
     train,
 )
-from tvm_dtr.cli.report import print_holders
-from tvm_dtr.errors import BudgetError, DTRError, UsageError
+from tvm_dtr.cli.report import print_holders, print_remedies
+from tvm_dtr.errors import BudgetError, DTRError, ThrashError, UsageError
 
 FAILED = 1
 WRONG_USAGE = 2
@@ -119,8 +120,9 @@ def _tell(error: Exception, debug: bool) -> int:
         if not debug:
             message += " (--debug shows the traceback)"
     print("tvm-dtr: error:", " ".join(message.split()), file=sys.stderr)
-    if isinstance(error, BudgetError):
+    if isinstance(error, (BudgetError, ThrashError)):
         print_holders(error)
+        print_remedies(error)
     return WRONG_USAGE if isinstance(error, UsageError) else FAILED
 
 
@@ -153,6 +155,7 @@ def make_parser() -> argparse.ArgumentParser:
         train,
         trace,
         report_page,
+        advise,
         simulate,
         plan,
         freeze,

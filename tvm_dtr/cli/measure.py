@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from tvm_dtr.cli.report import progress
 from tvm_dtr.cli.synthetic import synthetic_inputs
 from tvm_dtr.errors import BudgetError, DTRError
+from tvm_dtr.measured_costs import median_costs
 from tvm_dtr.plot import MemoryTrace
 from tvm_dtr.profile import profiled
 from tvm_dtr.verify import Mismatch, Verifier
@@ -56,11 +57,17 @@ class Settings:
 @dataclass
 class Run:
     """``row``: the result fields; ``trace``: memory over one step, if asked for; ``profile``: a
-    row for each kernel over all steps but the first, if asked for."""
+    row for each kernel over all steps but the first, if asked for.
+
+    ``costs``: nanoseconds of each kernel, the median over the steps but the first; ``overhead_ns``:
+    what a step takes outside of its kernels, the median over the same steps.
+    """
 
     row: dict[str, Any]
     trace: MemoryTrace | None = None
     profile: list[dict[str, Any]] | None = None
+    costs: dict[str, float] = field(default_factory=dict)
+    overhead_ns: float = 0.0
 
 
 def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: bool) -> Run:
@@ -85,6 +92,8 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
     seconds: list[float] = []
     losses: list[float] = []
     peaks: list[int] = []
+    costs: list[dict[str, float]] = []
+    overheads: list[float] = []
     tensors = 0
     label = "without a budget" if budget is None else "within the budget"
     with contextlib.ExitStack() as stack:
@@ -99,6 +108,8 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
             outputs = vm.step(**inputs)
             peaks.append(vm.stats["peak_bytes"])
             seconds.append(vm.stats["step_seconds"])
+            costs.append(vm.measured_costs())
+            overheads.append(_overhead_ns(vm.stats))
             if "loss" in outputs:
                 losses.append(float(outputs["loss"]))
             if verifier is not None:
@@ -125,7 +136,8 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
         if settings.baseline is not None:
             row["slowdown"] = row["step_seconds"] / settings.baseline["step_seconds"]
         vm.stop_trace(row={name: value for name, value in row.items() if name != "profile"})
-    return Run(row, _trace(vm, inputs, label) if settings.trace else None, profile)
+    trace = _trace(vm, inputs, label) if settings.trace else None
+    return Run(row, trace, profile, median_costs(costs[1:] or costs), _settled(overheads))
 
 
 def _row(
@@ -143,11 +155,21 @@ def _row(
         "steps": settings.steps,
         "seed": settings.seed,
         **{name: stats[name] for name in STATS_FIELDS},
-        "step_seconds": statistics.median(seconds[1:] or seconds),
+        "step_seconds": _settled(seconds),
         "slowdown": None,
         "loss": losses[-1] if losses else None,
         "losses": losses,
     }
+
+
+def _settled(values: list[float]) -> float:
+    """The median of all steps but the first, which warms up."""
+    return statistics.median(values[1:] or values)
+
+
+def _overhead_ns(stats: dict[str, Any]) -> float:
+    kernels = stats["compute_seconds"] + stats["remat_seconds"]
+    return 1e9 * (stats["step_seconds"] - kernels)
 
 
 def failed_row(settings: Settings, budget: str | None, error: DTRError) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tvm_dtr.budget import format_bytes
-from tvm_dtr.errors import BudgetError
+from tvm_dtr.errors import BudgetError, ThrashError
+from tvm_dtr.explain import by_role
 
 HOLDERS_SHOWN = 12
 PIPED_WIDTH = 240  # columns where the output is no terminal: never cut a figure short
@@ -44,15 +45,24 @@ def mebibytes(count: float | None) -> str:
     return "-" if count is None else f"{count / 2**20:.1f}"
 
 
-def print_holders(error: BudgetError) -> None:
+def print_holders(error: BudgetError | ThrashError) -> None:
     """What held memory when it ran out, largest first, to standard error."""
     shown, rest = error.holders[:HOLDERS_SHOWN], error.holders[HOLDERS_SHOWN:]
     if not shown:
         return
-    rows = [[h["name"], _held(h), format_bytes(h["bytes"])] for h in shown]
+    rows = [[h["name"], h.get("role", ""), _held(h), format_bytes(h["bytes"])] for h in shown]
     if rest:
-        rows.append([f"{len(rest)} more", "", format_bytes(sum(h["bytes"] for h in rest))])
-    _print(console(sys.stderr), "Held at this point", ["tensor", "why", "size"], rows)
+        rows.append([f"{len(rest)} more", "", "", format_bytes(sum(h["bytes"] for h in rest))])
+    _print(console(sys.stderr), "Held at this point", ["tensor", "role", "why", "size"], rows)
+
+    sums = [f"{role} {format_bytes(size)}" for role, size in by_role(error.holders).items()]
+    print("in all:", ", ".join(sums), file=sys.stderr)
+
+
+def print_remedies(error: BudgetError | ThrashError) -> None:
+    """What helps, to standard error."""
+    for number, line in enumerate(error.remedies(), 1):
+        print(f"remedy {number}: {line}", file=sys.stderr)
 
 
 def _held(holder: dict[str, Any]) -> str:

@@ -33,7 +33,8 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         "--memory-budget",
         required=True,
         metavar="SIZE",
-        help="512MiB, 40%% (of the peak without a budget) or none",
+        help="512MiB, 40%% (of the peak without a budget), auto (the smallest whose predicted "
+        "slowdown is at most 1.2) or none",
     )
     parser.add_argument(
         "--steps", type=args.positive, default=5, metavar="N", help="steps to run (default 5)"
@@ -46,8 +47,8 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         default="auto",
         metavar="NAME",
         help="what to evict first: auto (default: the best by replay), dtr-eq, dtr, dtr-up, "
-        "dtr-local, lru, size, msps, random or window; plan or plan:PLANNER (default anneal): a "
-        "schedule planned while the first steps run",
+        "dtr-local, lru, size, msps, e-star, random or window; plan or plan:PLANNER (default "
+        "anneal): a schedule planned while the first steps run",
     )
     args.add_arena(parser)
     parser.add_argument(
@@ -72,7 +73,8 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         "--trace",
         metavar="FILE",
         help="record every call, allocation and eviction of the budgeted run in FILE "
-        "(.dtrace) as it happens; or write the step's ops, sizes and costs to FILE (.json)",
+        "(.dtrace) as it happens; or write the step's ops, sizes and measured costs to FILE "
+        "(.json)",
     )
     parser.add_argument(
         "--profile",
@@ -94,8 +96,6 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
 def run_program(arguments: argparse.Namespace) -> int:
     _check(arguments)
     program = _open(arguments)
-    if not is_event_file(arguments.trace):
-        _write_graph(arguments.trace, program)
     settings = measure.Settings(
         model=Path(arguments.program).stem,
         steps=arguments.steps,
@@ -119,9 +119,11 @@ def run_program(arguments: argparse.Namespace) -> int:
     except (BudgetError, ThrashError) as error:
         rows = [run.row for run in runs]
         write_rows(arguments.json, [*rows, measure.failed_row(settings, budget, error)])
+        _write_graph(arguments.trace, program, runs)
         raise
     measure.fill_slowdown(runs)
     write_rows(arguments.json, [run.row for run in runs])
+    _write_graph(arguments.trace, program, runs)
     for path in arguments.plot:
         _draw(path, runs, settings.model)
     _print_runs(runs)
@@ -171,13 +173,17 @@ def _open(arguments: argparse.Namespace) -> Any:
     return tvm_dtr.load(arguments.program)
 
 
-def _write_graph(name: str | None, program: Any) -> None:
-    if name is None:
+def _write_graph(name: str | None, program: Any, runs: list[measure.Run]) -> None:
+    """The step with the costs that it had without a budget, if it ran so, else within it."""
+    if name is None or is_event_file(name):
         return
+    from tvm_dtr.measured_costs import with_costs
     from tvm_dtr.replay import step_boundary
 
     inputs, next_state = step_boundary(program)
-    data = {**program.graph.to_dict(), "inputs": inputs, "next_state": next_state}
+    graph = with_costs(program.graph, runs[0].costs) if runs else program.graph
+    data = {**graph.to_dict(), "inputs": inputs, "next_state": next_state}
+    data["overhead_ns"] = runs[0].overhead_ns if runs else 0.0
     with replacing(name) as draft:
         draft.write_text(json.dumps(data, separators=(",", ":")) + "\n", encoding="utf-8")
 

@@ -41,16 +41,24 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "traces",
-        nargs="+",
+        nargs="*",
         metavar="TRACE",
         help="a DTR log (.log, .log.gz), a program (.tdtr) or an OpGraph (.json)",
+    )
+    parser.add_argument(
+        "--workload",
+        action="append",
+        default=[],
+        metavar="NAME:OPS",
+        help="a made-up step of so many ops: chain, resnet, transformer, recurrence, tree, "
+        "dag:OPS:SEED or adversary:OPS:PATHS:POLICY (may be given several times)",
     )
     parser.add_argument(
         "--policies",
         type=names,
         metavar="A,B",
-        help="auto, dtr-eq, dtr, dtr-up, dtr-local, lru, size, msps, random, window (default: all "
-        "but auto, random and window)",
+        help="auto, dtr-eq, dtr, dtr-up, dtr-local, lru, size, msps, e-star, random, window "
+        "(default: all but auto, e-star, random and window)",
     )
     parser.add_argument(
         "--budgets",
@@ -96,13 +104,19 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
 def run_simulation(arguments: argparse.Namespace) -> int:
     from tvm_dtr.simulation import load_trace, simulate
     from tvm_dtr.simulation.simulator import DEFAULT_BUDGETS, DEFAULT_POLICIES
+    from tvm_dtr.simulation.workloads import make_workload
 
+    if not arguments.traces and not arguments.workload:
+        raise UsageError("name a TRACE or a --workload to simulate")
     check_outputs([arguments.json])
     folder = output_folder(arguments.out)
     traces = []
     for path in arguments.traces:
         with progress(f"reading {Path(path).name}"):
             traces.append(load_trace(path))
+    for workload in arguments.workload:
+        with progress(f"making {workload}"):
+            traces.append(make_workload(workload))
     _refuse_equal_names([trace.name for trace in traces])
     with progress("simulating") as report:
         rows = simulate(

@@ -31,7 +31,8 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         "--memory-budget",
         default="none",
         metavar="SIZE",
-        help="512MiB, 40%% (of the peak without a budget) or none (default)",
+        help="512MiB, 40%% (of the peak without a budget), auto (the smallest whose predicted "
+        "slowdown is at most 1.2) or none (default)",
     )
     parser.add_argument(
         "--policy", default="auto", metavar="NAME", help="what to evict first, as of run"

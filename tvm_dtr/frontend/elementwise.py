@@ -128,7 +128,14 @@ CONVERTERS.update({name: _convert_variadic(op) for name, op in _VARIADIC.items()
 def mod(node: Node) -> Expr:
     """The remainder has the divisor's sign, or with fmod the dividend's."""
     a, b = node.tensor(0), node.tensor(1)
-    return relay.mod(a, b) if node.attr("fmod", 0) else relay.floor_mod(a, b)
+    rest = relay.mod(a, b)
+    if node.attr("fmod", 0) or dtype_of(a).startswith("uint"):
+        return rest
+    zero = relay.const(0, dtype_of(a))
+    wrong = relay.logical_and(
+        relay.not_equal(rest, zero), relay.not_equal(relay.less(rest, zero), relay.less(b, zero))
+    )
+    return relay.where(wrong, rest + b, rest)
 
 
 @converter("Where")

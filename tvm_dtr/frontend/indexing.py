@@ -165,14 +165,16 @@ def convert_cumulative_sum(node: Node) -> Expr:
 
 @converter("ArgMax", "ArgMin")
 def arg_extremum(node: Node) -> Expr:
-    op = relay.argmax if node.op == "ArgMax" else relay.argmin
-    index = op(
-        node.tensor(0),
-        axis=node.attr("axis", 0) % len(node.shape(0)),
-        keepdims=bool(node.attr("keepdims", 1)),
-        select_last_index=bool(node.attr("select_last_index", 0)),
-    )
-    return relay.cast(index, "int64")
+    x = node.tensor(0)
+    shape = list(shape_of(x))
+    axis = node.attr("axis", 0) % len(shape)
+    last = bool(node.attr("select_last_index", 0))
+    if last:
+        x = node.typed(relay.reverse(x, axis))
+    index = top_k(x, 1, axis, largest=node.op == "ArgMax")
+    if last:
+        index = relay.const(shape[axis] - 1, "int64") - index
+    return index if node.attr("keepdims", 1) else relay.squeeze(index, [axis])
 
 
 @converter("OneHot")

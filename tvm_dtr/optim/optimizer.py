@@ -45,8 +45,11 @@ class StepScalars:
     def once(self, name: str, dtype: str, make: Callable[[], Expr]) -> Expr:
         """``make()`` as ``dtype``, the same expression at each call with this name."""
         if (name, dtype) not in self._made:
+            number = make()
+            if dtype == "float16":  # the compiler's conversion from float64 gives other numbers
+                number = relay.cast(number, "float32")
             # Fused into an elementwise kernel it would be computed for each element.
-            value = relay.annotation.stop_fusion(relay.cast(make(), dtype))
+            value = relay.annotation.stop_fusion(relay.cast(number, dtype))
             # With a span already, so that stamping the updates leaves it one expression.
             (self._made[name, dtype],) = stamp([value], [], f"optimizer's {name}")
         return self._made[name, dtype]

@@ -26,9 +26,15 @@ def top_k(x: Expr, k: int, axis: int, largest: bool = True) -> relay.Call:
 
 def _beats(a: Any, b: Any, largest: bool) -> Any:
     """Does value ``a`` come before ``b`` whatever their places? A total order, with NaN in it."""
+    rank_a, rank_b = (tir.Select(is_nan(x), tir.const(1), tir.const(0)) for x in (a, b))
     if largest:
-        return tir.any(a > b, tir.all(is_nan(a), tir.Not(is_nan(b))))
-    return tir.any(a < b, tir.all(is_nan(b), tir.Not(is_nan(a))))
+        return tir.any(a > b, rank_a > rank_b)
+    return tir.any(a < b, rank_a < rank_b)
+
+
+def _ties(a: Any, b: Any) -> Any:
+    # Not as neither beats the other: TVM makes a <= b of Not(a > b), which is wrong for NaN.
+    return tir.any(a == b, tir.all(is_nan(a), is_nan(b)))
 
 
 def _compute(
@@ -57,7 +63,7 @@ def _compute(
                     later = tir.any(
                         last[0] < 0,
                         _beats(before, value, largest),
-                        tir.all(tir.Not(_beats(value, before, largest)), a > last[0]),
+                        tir.all(_ties(value, before), a > last[0]),
                     )
                     top = x[start + tir.max(best[0], 0) * inner]
                     with ib.if_scope(

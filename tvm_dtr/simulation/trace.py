@@ -33,12 +33,15 @@ class Trace:
     exact_bytes: sizes count as given and small storages like others, as in the published
         simulator; False rounds as the VM's arena does.
     thrash_limit: recomputation over the step's own work at which a run counts as thrashing.
+    overhead_ns: what a step takes outside of its kernels, under any budget: slowdowns are over
+        own work and this.
     """
 
     name: str
     replay: _core.Replay
     exact_bytes: bool = False
     thrash_limit: float = PROGRAM_THRASH_LIMIT
+    overhead_ns: float = 0.0
 
     @cached_property
     def unbudgeted_peak_bytes(self) -> int:
@@ -95,7 +98,7 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
     if path.name.endswith((".dtrace", ".dtrace.gz")):
         return Trace(path.name.split(".dtrace")[0], _graph_of_events(path))
     if path.suffix == ".json":
-        return Trace(path.stem, _read_graph(path))
+        return _read_graph(path)
     raise UsageError(f"trace '{path}': the suffix says nothing known: name {FORMS}")
 
 
@@ -110,7 +113,7 @@ def _graph_of_events(path: Path) -> _core.Replay:
     return replay_of(OpGraph.from_dict(graph), graph["inputs"], graph["next_state"])
 
 
-def _read_graph(path: Path) -> _core.Replay:
+def _read_graph(path: Path) -> Trace:
     from ..compile.opgraph import OpGraph
     from ..replay import replay_of
 
@@ -118,7 +121,8 @@ def _read_graph(path: Path) -> _core.Replay:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         pairs = [(result, parameter) for result, parameter in data.get("next_state", [])]
-        return replay_of(OpGraph.from_dict(data), data.get("inputs", []), pairs)
+        replay = replay_of(OpGraph.from_dict(data), data.get("inputs", []), pairs)
+        return Trace(path.stem, replay, overhead_ns=float(data.get("overhead_ns", 0.0)))
     except OSError as error:
         raise UsageError(f"trace '{path}' cannot be read: {error.strerror or error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .. import _core
+from ..errors import UsageError
 from .layers import Layer, LayerOp, stack
 from .trace import Trace
 
@@ -233,3 +234,63 @@ def _ragged(reads: list[list[int]], costs: np.ndarray, sizes: np.ndarray) -> Ste
     starts = np.concatenate([[0], np.cumsum([len(read) for read in reads])])
     inputs = np.concatenate([np.asarray(read) for read in reads])
     return Step(costs, sizes, inputs, starts, results=np.array([len(costs)]))
+
+
+# Ops of a layer, forward and backward, by the name that a workload goes by.
+_STACKED = {
+    "chain": (linear_chain, 2),
+    "resnet": (residual_network, 10),
+    "transformer": (transformer, 16),
+    "recurrence": (recurrence, 5),
+}
+WORKLOADS = (*_STACKED, "tree", "dag", "adversary")
+FORM = (
+    f"NAME:OPS with NAME one of {', '.join(WORKLOADS[:-1])}, dag:OPS:SEED, or "
+    "adversary:OPS:PATHS:POLICY"
+)
+MOST_OPS = 10_000_000
+MOST_ADVERSARY_OPS = 2_000  # it replays the whole after each op
+
+
+def make_workload(text: str) -> Trace:
+    """A workload by its name and size in ops, as ``tvm-dtr simulate --workload`` takes it.
+
+    ``chain:1000000``, ``tree:4000``, ``dag:1000:7`` (with a seed), ``adversary:96:6:lru`` (for the
+    paths and the policy of theorem 3.2). Whole layers are made, so the ops are as many or a few
+    less, and the loss.
+
+    Raises:
+        UsageError: no such workload, or the numbers are none.
+    """
+    name, *rest = text.split(":")
+    try:
+        trace = _make(name, rest)
+    except (ValueError, IndexError) as error:
+        raise UsageError(f"workload '{text}': use {FORM}; {error}") from None
+    trace.name = text.replace(":", "-")
+    return trace
+
+
+def _make(name: str, rest: list[str]) -> Trace:
+    ops = _number(rest[0] if rest else "", MOST_OPS)
+    extra = {"dag": 2, "adversary": 3}.get(name, 1)
+    if len(rest) > extra or (name == "adversary" and len(rest) < extra):
+        raise ValueError(f"{len(rest)} values were given")
+    if name in _STACKED:
+        make, layer = _STACKED[name]
+        return make(max(ops // layer, 1))
+    if name == "tree":  # 2**(depth + 2) - 2 ops
+        return tree(max((ops + 2).bit_length() - 3, 0))
+    if name == "dag":
+        return random_dag(ops, seed=_number(rest[1], 2**63) if len(rest) > 1 else 0)
+    if name == "adversary":
+        if rest[2] not in _core.policies():
+            raise ValueError(f"there is no policy '{rest[2]}'")
+        return adversary(_number(rest[0], MOST_ADVERSARY_OPS), _number(rest[1], ops), rest[2])
+    raise ValueError(f"there is no '{name}'")
+
+
+def _number(text: str, most: int) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= most:
+        raise ValueError(f"'{text}' is not a number from 1 to {most}")
+    return int(text)

@@ -2,6 +2,7 @@
 #include <stdexcept>
 
 #include "core/arena/best_fit_arena.h"
+#include "core/arena/counting_arena.h"
 #include "core/arena/page_arena.h"
 
 namespace dtr {
@@ -22,6 +23,7 @@ constexpr Entry kArenas[] = {{"paged", Make<PageArena>}, {"best-fit", Make<BestF
 }  // namespace
 
 std::unique_ptr<Arena> MakeArena(const std::string& name, uint64_t capacity, bool backed) {
+  if (name == "counting" && !backed) return std::make_unique<CountingArena>(capacity);
   std::string names;
   for (const Entry& entry : kArenas) {
     if (name == entry.name) return entry.make(capacity, backed);

@@ -2,70 +2,90 @@
 #ifndef TVM_DTR_CORE_POLICIES_DTR_H_
 #define TVM_DTR_CORE_POLICIES_DTR_H_
 
+#include <limits>
+
 #include "core/policies/neighbourhood.h"
 #include "core/search/line.h"
 
 namespace dtr {
 
+// `Form` makes a line of what to divide by, and tells which cost gives a value:
+//   static Line Of(const Graph::Candidate&, double cost)
+//   static double CostAt(const Graph::Candidate&, double clock, double value)
+template <typename Form, bool kDescendants>
 class NeighbourhoodScore {
  public:
   static constexpr Ties kTies = Ties::kFirst;
-  explicit NeighbourhoodScore(bool descendants) : neighbourhood_(descendants) {}
-  void OnCreate(const Graph& graph, StorageId s) { neighbourhood_.OnChange(graph, s); }
-  void OnEvict(const Graph& graph, StorageId s) { neighbourhood_.OnChange(graph, s); }
-  void OnRematerialize(const Graph& graph, StorageId s) { neighbourhood_.OnChange(graph, s); }
-  void OnCostChange(const Graph& graph, StorageId s, double) { neighbourhood_.OnChange(graph, s); }
-  void OnForget(const Graph& graph, StorageId s) { neighbourhood_.OnChange(graph, s); }
+  static constexpr bool kBounded = true;
+
+  Line Bound(const Graph::Candidate& c) const { return Form::Of(c, AtLeastTiny(c.cost)); }
+  Line Exact(const Graph& graph, const Graph::Candidate& c) {
+    double all = neighbourhood_.Cost(graph, c.storage, kUnbounded).sum;
+    return Form::Of(c, AtLeastTiny(c.cost + all));
+  }
+  // At least Exact, without a walk.
+  Line Promise(const Graph& graph, const Graph::Candidate& c) {
+    return Form::Of(c, AtLeastTiny(c.cost + neighbourhood_.KnownCost(graph, c.storage)));
+  }
+  // Exact; or, where that is less than `rival` at `clock`, a line that is less too and at least
+  // Exact. `*exact` tells which.
+  Line ExactUnlessBelow(const Graph& graph, const Graph::Candidate& c, double clock, double rival,
+                        bool* exact) {
+    constexpr double kClearly = 1 + 1e-9;  // against rounding
+    double enough = rival > 0 ? kClearly * Form::CostAt(c, clock, rival) - c.cost : kUnbounded;
+    BoundedCost cost = neighbourhood_.Cost(graph, c.storage, enough);
+    *exact = cost.complete;
+    return Form::Of(c, AtLeastTiny(c.cost + cost.sum));
+  }
+
+  void OnCreate(const Graph& graph, StorageId s) { neighbourhood_.OnCreate(graph, s); }
+  void OnEvict(const Graph& graph, StorageId s) { neighbourhood_.OnMore(graph, s); }
+  void OnRematerialize(const Graph& graph, StorageId s) { neighbourhood_.OnLess(graph, s); }
+  void OnCostChange(const Graph& graph, StorageId s, double) { neighbourhood_.OnLess(graph, s); }
+  void OnForget(const Graph& graph, StorageId s) { neighbourhood_.OnLess(graph, s); }
   template <typename F>
   void ForEachAffected(const Graph&, StorageId, F f) {
     for (StorageId id : neighbourhood_.affected()) f(id);
   }
 
- protected:
-  double Cost(const Graph& graph, const Graph::Candidate& c) {
-    return AtLeastTiny(c.cost + neighbourhood_.Cost(graph, c.storage));
-  }
-
  private:
-  Neighbourhood neighbourhood_;
+  static constexpr double kUnbounded = std::numeric_limits<double>::infinity();
+  Neighbourhood neighbourhood_{kDescendants};
+};
+
+struct PerByteAndAge {
+  static Line Of(const Graph::Candidate& c, double cost) {
+    return {c.bytes / cost, c.last_access, 0};
+  }
+  static double CostAt(const Graph::Candidate& c, double clock, double value) {
+    return c.bytes * (clock - c.last_access) / value;
+  }
+};
+
+struct PerByte {
+  static Line Of(const Graph::Candidate& c, double cost) { return {0, 0, c.bytes / cost}; }
+  static double CostAt(const Graph::Candidate& c, double, double value) { return c.bytes / value; }
+};
+
+struct CostAlone {
+  static Line Of(const Graph::Candidate&, double cost) { return {0, 0, 1 / cost}; }
+  static double CostAt(const Graph::Candidate&, double, double value) { return 1 / value; }
 };
 
 // dtr: (c0 + sum of c0 over e*) / (m s)
-class Dtr : public NeighbourhoodScore {
- public:
-  Dtr() : NeighbourhoodScore(/*descendants=*/true) {}
-  Line Bound(const Graph::Candidate& c) const {
-    return {c.bytes / AtLeastTiny(c.cost), c.last_access, 0};
-  }
-  Line Exact(const Graph& graph, const Graph::Candidate& c) {
-    return {c.bytes / Cost(graph, c), c.last_access, 0};
-  }
-};
+using Dtr = NeighbourhoodScore<PerByteAndAge, /*kDescendants=*/true>;
 
 // dtr-up: (c0 + sum of c0 over the evicted ancestors) / (m s), a score of this project's own.
 // What evicting costs is what it takes to bring the storage back: its evicted ancestors. That its
 // evicted descendants get dearer is true only of those that are asked for again.
-class DtrUp : public NeighbourhoodScore {
- public:
-  DtrUp() : NeighbourhoodScore(/*descendants=*/false) {}
-  Line Bound(const Graph::Candidate& c) const {
-    return {c.bytes / AtLeastTiny(c.cost), c.last_access, 0};
-  }
-  Line Exact(const Graph& graph, const Graph::Candidate& c) {
-    return {c.bytes / Cost(graph, c), c.last_access, 0};
-  }
-};
+using DtrUp = NeighbourhoodScore<PerByteAndAge, /*kDescendants=*/false>;
 
 // msps: (c0 + sum of c0 over the evicted ancestors) / m (Peng et al., Capuchin, ASPLOS 2020, as
 // the DTR paper reads it)
-class Msps : public NeighbourhoodScore {
- public:
-  Msps() : NeighbourhoodScore(/*descendants=*/false) {}
-  Line Bound(const Graph::Candidate& c) const { return {0, 0, c.bytes / AtLeastTiny(c.cost)}; }
-  Line Exact(const Graph& graph, const Graph::Candidate& c) {
-    return {0, 0, c.bytes / Cost(graph, c)};
-  }
-};
+using Msps = NeighbourhoodScore<PerByte, /*kDescendants=*/false>;
+
+// e-star: c0 + sum of c0 over e*, the score of which theorem 3.1 speaks: neither size nor age.
+using EStar = NeighbourhoodScore<CostAlone, /*kDescendants=*/true>;
 
 }  // namespace dtr
 

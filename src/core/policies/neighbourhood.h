@@ -1,8 +1,14 @@
 // The exact evicted neighbourhood e* (DTR paper, section 4.1): the evicted ancestors and the
 // evicted descendants of a storage that are reached through evicted storages only.
 //
-// Kept incrementally: a sum is recomputed only if a storage in reach was evicted, came back or
-// changed its cost since. Finding whom a change concerns is a walk over the same evicted region.
+// Kept incrementally. A storage that is evicted makes sums larger: what they were is a lower bound
+// from then on. One that comes back makes sums smaller: those that count it are unknown from then
+// on. To find whom a change concerns, evicted storages that a sum counts are marked: the search
+// goes over marked ones only and takes the marks away, so that it costs no more than the walks that
+// made the sums. A walk can stop early, when the sum is already too large to matter; what it has is
+// a lower bound too.
+//
+// Marks: if a sum is known, every storage in it is `counted`; if it is complete, also `current`.
 #ifndef TVM_DTR_CORE_POLICIES_NEIGHBOURHOOD_H_
 #define TVM_DTR_CORE_POLICIES_NEIGHBOURHOOD_H_
 
@@ -12,29 +18,46 @@
 
 namespace dtr {
 
+// A sum of costs, or at least that much.
+struct BoundedCost {
+  double sum = 0;
+  bool complete = true;
+};
+
 class Neighbourhood {
  public:
-  // `descendants` false: ancestors only (msps).
+  // `descendants` false: ancestors only.
   explicit Neighbourhood(bool descendants) : descendants_(descendants) {}
 
-  double Cost(const Graph& graph, StorageId storage);
-  // The storage was evicted, rematerialized, created or forgotten, or its cost changed.
-  void OnChange(const Graph& graph, StorageId storage);
-  // Storages in memory whose Cost the last OnChange made unknown.
+  // The costs in e*; or less, but not below `enough`, where all of them exceed it.
+  BoundedCost Cost(const Graph& graph, StorageId storage, double enough);
+  // What is known without a walk: at most the costs in e*.
+  double KnownCost(const Graph& graph, StorageId storage);
+  // The storage is new, or the ops that fill it are others.
+  void OnCreate(const Graph& graph, StorageId storage);
+  // The storage was evicted.
+  void OnMore(const Graph& graph, StorageId storage);
+  // The storage came back, goes for good, or was evicted and is cheaper now.
+  void OnLess(const Graph& graph, StorageId storage);
+  // Storages in memory whose sums the last OnLess made unknown.
   const std::vector<StorageId>& affected() const { return affected_; }
 
  private:
-  struct Entry {
-    double ancestors = 0, descendants = 0;
-    bool ancestors_known = false, descendants_known = false;
+  enum Direction { kParents, kChildren };
+  struct Sum {
+    double value = 0;
+    bool known = false, complete = false;
+    // Of an evicted storage: a known sum may count it, a complete one may.
+    bool counted = false, current = false;
   };
-  enum class Direction { kParents, kChildren };
+  struct Entry {
+    Sum sums[2];  // by Direction
+  };
 
   void Grow(const Graph& graph);
-  // Calls visit(id) for each storage next to the evicted region around `start` in the direction,
-  // evicted members of the region included, `start` not.
-  template <typename Visit>
-  void Walk(const Graph& graph, StorageId start, Direction direction, Visit visit);
+  void Extend(const Graph& graph, StorageId storage, Direction direction, double enough);
+  void MakeIncomplete(const Graph& graph, StorageId start, Direction direction);
+  void MakeUnknown(const Graph& graph, StorageId start, Direction direction);
 
   bool descendants_;
   std::vector<Entry> entries_;

@@ -39,9 +39,10 @@ struct PolicyEntry {
 };
 
 constexpr PolicyEntry kPolicies[] = {
-    {"dtr-eq", Make<DtrEq>}, {"dtr", Make<Dtr>},     {"dtr-local", Make<DtrLocal>},
-    {"lru", Make<Lru>},      {"size", Make<Size>},   {"msps", Make<Msps>},
-    {"dtr-up", Make<DtrUp>}, {"random", MakeRandom}, {"window", MakeWindow},
+    {"dtr-eq", Make<DtrEq>}, {"dtr", Make<Dtr>},      {"dtr-local", Make<DtrLocal>},
+    {"lru", Make<Lru>},      {"size", Make<Size>},    {"msps", Make<Msps>},
+    {"dtr-up", Make<DtrUp>}, {"e-star", Make<EStar>}, {"random", MakeRandom},
+    {"window", MakeWindow},
 };
 
 struct SearchEntry {

@@ -39,6 +39,7 @@ class HeapPolicy : public ScoredPolicy<Score> {
   }
   void OnCostChange(const Graph& graph, StorageId s, double delta) override {
     this->score_.OnCostChange(graph, s, delta);
+    this->score_.ForEachAffected(graph, s, [&](StorageId id) { Note(id); });
     Note(s);
   }
   void OnForget(const Graph& graph, StorageId s) override {
@@ -57,7 +58,7 @@ class HeapPolicy : public ScoredPolicy<Score> {
     const Graph::Candidate& c = graph.evictable()[index];
     bool large = c.bytes >= smallest_;
     (large ? small_ : large_).Remove(s);
-    (large ? large_ : small_).Set(s, this->score_.Exact(graph, c), c.since);
+    (large ? large_ : small_).Set(s, Key(graph, c), c.since);
   }
   void Remove(StorageId s) {
     large_.Remove(s);
@@ -74,11 +75,31 @@ class HeapPolicy : public ScoredPolicy<Score> {
         continue;
       }
       const Graph::Candidate& c = graph.evictable()[index];
-      Line line = this->score_.Exact(graph, c);
-      if (tournament->Holds(top, line, c.since)) return top;
+      bool exact = true;
+      Line line = TopKey(graph, c, clock, *tournament, &exact);
+      if (tournament->Holds(top, line, c.since)) {
+        if (exact) return top;
+        line = this->score_.Exact(graph, c);
+        if (tournament->Holds(top, line, c.since)) return top;
+      }
       tournament->Set(top, line, c.since);
     }
     return kNone;
+  }
+  Line Key(const Graph& graph, const Graph::Candidate& c) {
+    if constexpr (Score::kBounded) {
+      return this->score_.Promise(graph, c);
+    } else {
+      return this->score_.Exact(graph, c);
+    }
+  }
+  Line TopKey(const Graph& graph, const Graph::Candidate& c, double clock,
+              const Tournament& tournament, bool* exact) {
+    if constexpr (Score::kBounded) {
+      return this->score_.ExactUnlessBelow(graph, c, clock, tournament.RunnerUp(), exact);
+    } else {
+      return this->score_.Exact(graph, c);
+    }
   }
 
   Tournament large_, small_;

@@ -1,5 +1,7 @@
 // A policy made of a score and a search over it. A Score offers
 //   static constexpr Ties kTies
+//   static constexpr bool kBounded                whether it has Promise and ExactUnlessBelow,
+//                                                 where Exact is dear (policies/dtr.h)
 //   Line Bound(const Graph::Candidate&)           at least Exact, cheap
 //   Line Exact(const Graph&, const Graph::Candidate&)
 //   ForEachAffected(const Graph&, StorageId s, f)  whose Exact changed with the last event on s

@@ -33,6 +33,16 @@ uint32_t Tournament::Top(double clock) {
   return matches_[1].winner;
 }
 
+double Tournament::RunnerUp() const {
+  double best = 0;
+  if (size_ < 2 || matches_[1].winner == kNone) return best;
+  for (uint32_t node = matches_[1].winner + size_; node > 1; node /= 2) {
+    uint32_t other = WinnerOf(node ^ 1);
+    if (other != kNone) best = std::max(best, entries_[other].line.At(clock_));
+  }
+  return best;
+}
+
 void Tournament::Grow(uint32_t slots) {
   uint32_t size = std::max<uint32_t>(size_, 2);
   while (size < slots) size *= 2;

@@ -24,6 +24,8 @@ class Tournament {
   void Remove(uint32_t slot);
   // The slot with the largest line at `clock`, kNone if there is none. The clock never goes back.
   uint32_t Top(double clock);
+  // The largest value at the clock of the last Top() among the other slots, 0 if there is none.
+  double RunnerUp() const;
 
   bool Holds(uint32_t slot, const Line& line, uint64_t rank) const {
     return slot < size_ && entries_[slot].present && entries_[slot].line == line &&
