@@ -12,8 +12,8 @@ namespace {
 constexpr uint32_t kRunsToLearn = 4;  // the first finds cold caches and threads that sleep
 
 void LearnCost(Kernel* kernel, double cost_ns) {
-  kernel->least_ns = kernel->runs == 0 ? cost_ns : std::min(kernel->least_ns, cost_ns);
-  if (++kernel->runs == kRunsToLearn) kernel->cost_ns = kernel->least_ns;
+  kernel->least_ns = kernel->trials == 0 ? cost_ns : std::min(kernel->least_ns, cost_ns);
+  if (++kernel->trials == kRunsToLearn) kernel->cost_ns = kernel->least_ns;
 }
 
 }  // namespace

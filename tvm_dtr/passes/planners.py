@@ -8,7 +8,7 @@ from typing import Any
 
 from ..budget import parse_budget
 from ..errors import BudgetError, UsageError
-from . import anneal, chen, knapsack, online, revolve
+from . import anneal, checkmate, chen, intervals, knapsack, online, revolve
 from .graph import PlanGraph
 from .schedule import NotPlannableError, Schedule
 
@@ -20,8 +20,12 @@ PLANNERS: dict[str, Planner] = {
     "knapsack": knapsack.plan,
     "dtr": online.plan,
     "anneal": anneal.plan,
+    "checkmate": checkmate.plan,
+    "checkmate-lp": checkmate.plan_relaxed,
+    "intervals": intervals.plan,
 }
-DEFAULT_METHODS = tuple(PLANNERS)
+WITH_SOLVER = ("checkmate", "checkmate-lp", "intervals")  # the extra tvm-dtr[solvers]
+DEFAULT_METHODS = tuple(method for method in PLANNERS if method not in WITH_SOLVER)
 
 
 def check_methods(methods: Iterable[str]) -> None:

@@ -1,0 +1,77 @@
+"""What the planners with a solver share: the optional packages, a warm start, stages."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from ..errors import UsageError
+from . import anneal
+from .graph import PlanGraph
+from .schedule import InfeasibleError, Schedule, refuse
+
+_WARM_START_SHARE = 0.2  # of the time limit
+_WARM_START_SECONDS = 10.0
+
+
+def solver_module(name: str, method: str) -> Any:
+    """The optional module ``name``.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        return import_module(name)
+    except ImportError:
+        package = name.partition(".")[0]
+        raise UsageError(
+            f"{method} needs the package {package}: pip install 'tvm-dtr[solvers]'"
+        ) from None
+
+
+def warm_start(graph: PlanGraph, budget: int, time_limit: float, seed: int) -> Schedule | None:
+    """The annealer's schedule in the graph's own order, if it finds one."""
+    seconds = min(_WARM_START_SHARE * time_limit, _WARM_START_SECONDS)
+    try:
+        return anneal.plan(graph, budget, time_limit=seconds, seed=seed, free_order=False)
+    except InfeasibleError:
+        return None
+
+
+def recomputations(graph: PlanGraph, schedule: Schedule) -> set[tuple[int, int]]:
+    """(stage, position) of each op that a schedule in the graph's order computes again."""
+    place = {op.id: p for p, op in enumerate(graph.ops)}
+    events, stage = set(), 0
+    for index in schedule.sequence:
+        if place[index] == stage:
+            stage += 1
+        else:
+            events.add((stage, place[index]))
+    return events
+
+
+def in_stages(graph: PlanGraph, events: set[tuple[int, int]]) -> list[int]:
+    """Positions in the order to run: each stage's recomputations, then its op."""
+    again: dict[int, list[int]] = {}
+    for stage, position in sorted(events):
+        again.setdefault(stage, []).append(position)
+    return [p for stage in range(len(graph.ops)) for p in [*again.get(stage, []), stage]]
+
+
+def output_bytes(graph: PlanGraph) -> list[int]:
+    """By position: of all that the op fills."""
+    return [sum(graph.bytes[s] for s in op.outputs) for op in graph.ops]
+
+
+def kept_positions(graph: PlanGraph) -> set[int]:
+    """Positions of ops whose results are handed out at the end."""
+    return {graph.maker[s] for s in graph.kept}
+
+
+def refuse_unsolved(graph: PlanGraph, method: str, budget: int, time_limit: float) -> None:
+    """Raises InfeasibleError, with the smallest budget that the annealer reaches."""
+    try:
+        anneal.plan(graph, budget, time_limit=min(time_limit, 2.0), free_order=False)
+    except InfeasibleError as error:
+        refuse(graph, method, budget, error.needed_budget_bytes)
+    refuse(graph, method, budget, graph.unbudgeted_peak_bytes)
