@@ -88,7 +88,7 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
     const VMFunction* function;
     Index pc;  // where to go on, valid while a callee runs
     size_t base;
-    RegName result;  // register of the caller that takes what it returns
+    RegName result;   // register of the caller that takes what it returns
     double work = 0;  // the model's own, until the call
   };
   // What is being invoked from outside; kept after a BudgetError.
