@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .onnx_export import ModelSource
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -50,6 +52,7 @@ class TrainingStep:
     With control flow that depends on the data, ``module`` is the whole of it, not yet typed: a
     Relay module of recursive functions whose "main" is ``function``.
 
+    ``source``: what the step was built from, where it can be had back.
     ``parameter_names`` is the trainable part of the state; ``sources`` maps the spans of calls to
     (name, op) of the ONNX node they come from.
     """
@@ -62,6 +65,7 @@ class TrainingStep:
     parameter_names: list[str]
     sources: dict[str, tuple[str, str]] = field(default_factory=dict)
     module: Any = None
+    source: ModelSource | None = None
 
 
 Shapes = Mapping[str, Sequence[int | str]]

@@ -77,6 +77,7 @@ def compile_control_flow(step: TrainingStep, target: tvm.target.Target) -> Progr
         target=str(target),
         library_path=str(library_path),
         control_flow=True,
+        source=step.source,
     )
 
 

@@ -72,7 +72,7 @@ class SubgraphImporter(_importer_class()):  # type: ignore[misc]
         self.owner, self.graph, self.parent, self.captures = owner, graph, parent, captures
         self.shapes: dict[str, Sequence[int | str]] = {}
         self.model = parent.model
-        self.opset = parent.opset
+        self.opset, self.training = parent.opset, parent.training
         self.streams = 0
         self.local: dict[str, Value] = {}
         self.values = ChainMap(self.local, parent.values)
