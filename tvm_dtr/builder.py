@@ -69,7 +69,10 @@ def make_training_step(
     frozen = _matching(freeze, imported.parameter_names)
     value = make_loss(loss, imported.outputs)
     step = _StepBuilder(imported, value, optimizer, frozen, clipping).build()
-    given = {name: tuple(int(n) for n in shape) for name, shape in (shapes or {}).items()}
+    given = {
+        name: tuple(n if isinstance(n, str) else int(n) for n in shape)
+        for name, shape in (shapes or {}).items()
+    }
     step.source = ModelSource(strip_weights(proto, step.initial_state), loss, given, dtype)
     return step
 
