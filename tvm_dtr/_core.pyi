@@ -47,6 +47,7 @@ class Replay:
         instructions: Sequence[tuple[int, int]],
         external: Sequence[int] = [],
         next_state: Sequence[tuple[int, int]] = [],
+        overwrites: Sequence[tuple[int, int]] = [],
     ) -> None: ...
     @staticmethod
     def from_arrays(

@@ -15,7 +15,9 @@ from .autodiff import cluster_elementwise, gradients, inline_composites
 from .autodiff.scalars import scalar
 from .errors import ModelError, UsageError
 from .frontend import ImportedModel, import_model
+from .frontend.load import load_model
 from .losses import Loss, make_loss
+from .onnx_export import ModelSource, strip_weights
 from .optim import (
     GRADIENT_NORM,
     LEARNING_RATE,
@@ -61,10 +63,60 @@ def make_training_step(
     """
     check_optimizer(optimizer)
     clipping = Clipping(clip_norm, clip_value)
-    imported = import_model(model, shapes, dtype)
+    proto = load_model(model)
+    imported = import_model(proto, shapes, dtype)
     frozen = _matching(freeze, imported.parameter_names)
     value = make_loss(loss, imported.outputs)
-    return _StepBuilder(imported, value, optimizer, frozen, clipping).build()
+    step = _StepBuilder(imported, value, optimizer, frozen, clipping).build()
+    given = {name: tuple(int(n) for n in shape) for name, shape in (shapes or {}).items()}
+    step.source = ModelSource(strip_weights(proto, step.initial_state), loss, given, dtype)
+    return step
+
+
+def build_evaluation(
+    model: Model,
+    *,
+    target: Any = "llvm",
+    shapes: Shapes | None = None,
+    dtype: str | None = None,
+    progress: Progress | None = None,
+    jobs: int | None = None,
+) -> Program:
+    """Compile the model as it infers: its outputs from its inputs, nothing changes.
+
+    Raises ModelError as :func:`make_training_step`.
+    """
+
+    def make() -> Program:
+        from .compile import compile_step
+
+        return compile_step(make_evaluation_step(model, shapes, dtype), target, progress, jobs)
+
+    options = {"evaluation": True, "shapes": shapes, "dtype": dtype}
+    return cached_program(model, options, target, make)
+
+
+def make_evaluation_step(
+    model: Model, shapes: Shapes | None = None, dtype: str | None = None
+) -> TrainingStep:
+    """The model in evaluation mode as a step without gradients, not yet compiled."""
+    imported = import_model(model, shapes, dtype, training=False)
+    names = [spec.name for spec in imported.inputs] + list(imported.state)
+    outputs = inline_composites([expr for _, expr in imported.outputs])
+    params = [imported.variables[name] for name in names]
+    function = infer_function(relay.Function(params, relay.Tuple(outputs)))
+    fields = use_own_kernels(list(function.body.fields))
+    function = infer_function(relay.Function(function.params, relay.Tuple(fields)))
+    state = function.params[len(imported.inputs) :]
+    return TrainingStep(
+        function=function,
+        inputs=imported.inputs,
+        state=[TensorSpec(n, *tensor_type(p)) for n, p in zip(imported.state, state, strict=True)],
+        initial_state=imported.state,
+        results=[Result(name, "output") for name, _ in imported.outputs],
+        parameter_names=list(imported.parameter_names),
+        sources=imported.sources,
+    )
 
 
 def build(

@@ -11,14 +11,18 @@ import atexit
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
 
 from tvm_dtr import _core
+from tvm_dtr.errors import ModelError
+from tvm_dtr.onnx_export import ModelSource, trained_model, with_weights
 from tvm_dtr.training import Result, TensorSpec
 
 if TYPE_CHECKING:
@@ -45,6 +49,7 @@ class Program:
     target: str
     library_path: str
     parameter_names: list[str] = field(default_factory=list)
+    source: ModelSource | None = field(default=None, repr=False)
 
     @cached_property
     def replay(self) -> _core.Replay:
@@ -57,6 +62,38 @@ class Program:
     def unbudgeted_peak_bytes(self) -> int:
         """The most bytes in use at a time when nothing is ever evicted."""
         return self.replay.run(steps=2)["peak_bytes"]
+
+    @cached_property
+    def evaluation(self) -> Program:
+        """The model as it infers, its outputs alone, on this program's parameters by name.
+
+        Compiled on first use. Raises ModelError where the program does not hold its model.
+        """
+        from tvm_dtr.builder import build_evaluation
+
+        source = self._source()
+        model = with_weights(source.graph, self.initial_state)
+        return build_evaluation(model, target=self.target, shapes=source.shapes, dtype=source.dtype)
+
+    def to_onnx(self, parameters: Mapping[str, np.ndarray] | None = None) -> onnx.ModelProto:
+        """The model that the program was built from with these weights and running statistics
+        (``vm.parameters``; by default the initial ones), for inference. Names stay.
+
+        Raises ModelError where the program does not hold its model.
+        """
+        values = self.initial_state | dict(parameters or {})
+        return trained_model(self._source().graph, values)
+
+    def _source(self) -> ModelSource:
+        if self.source is None:
+            raise ModelError(
+                "the program does not hold the ONNX graph it was built from; build it again"
+            )
+        return self.source
+
+    def out_of_place(self) -> Program:
+        """The same program with no updates in place: old and new state are there together."""
+        return replace(self, graph=replace(self.graph, overwrites=[]))
 
     def save(self, path: str | Path) -> None:
         """Write the program to a file, whole or not at all.

@@ -29,6 +29,7 @@ from tvm_dtr.compile.target import (
     required_features,
 )
 from tvm_dtr.errors import ProgramError
+from tvm_dtr.onnx_export import ModelSource
 from tvm_dtr.program import MANIFEST, Program, private_folder
 from tvm_dtr.training import Result, TensorSpec
 
@@ -36,6 +37,7 @@ FORMAT = "tvm-dtr program"
 FORMAT_VERSION = 1
 BYTECODE = "bytecode.ro"
 LIBRARY = "kernels.so"
+MODEL = "model.onnx"  # without the weights, which are in the state
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same program gives the same bytes
 _REBUILD = "rebuild it with `tvm-dtr build`"
 
@@ -44,6 +46,8 @@ def write_program(program: Program, path: Path) -> None:
     """Write `program` to `path`, whole or not at all. Raises ProgramError."""
     code, _ = program.executable.save()
     members = {BYTECODE: bytes(code), LIBRARY: Path(program.library_path).read_bytes()}
+    if program.source is not None:
+        members[MODEL] = program.source.graph
     for index, spec in enumerate(program.state):
         members[f"state/{index}.npy"] = _npy(program.initial_state[spec.name])
     manifest = json.dumps(_manifest(program, members), separators=(",", ":"), sort_keys=True)
@@ -100,6 +104,7 @@ def _manifest(program: Program, members: dict[str, bytes]) -> dict[str, Any]:
         "results": [asdict(result) for result in program.results],
         "parameter_names": program.parameter_names,
         "graph": program.graph.to_dict(),
+        "source": _source_entry(program),
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
     }
 
@@ -189,6 +194,7 @@ def _program(manifest: dict[str, Any], members: dict[str, bytes]) -> Program:
             for spec, data in zip(state, arrays, strict=True)
         },
         parameter_names=manifest["parameter_names"],
+        source=_source(manifest.get("source"), members),
         target=manifest["target"],
         library_path=str(library_path),
     )
@@ -201,6 +207,20 @@ def _graph(data: dict[str, Any], built_with_threads: int) -> OpGraph:
     for kernel in graph.kernels:
         kernel.workspace_bytes += more * kernel.thread_workspace_bytes
     return graph
+
+
+def _source_entry(program: Program) -> dict[str, Any] | None:
+    source = program.source
+    if source is None:
+        return None
+    return {"loss": source.loss, "shapes": source.shapes, "dtype": source.dtype}
+
+
+def _source(entry: dict[str, Any] | None, members: dict[str, bytes]) -> ModelSource | None:
+    if entry is None:
+        return None
+    shapes = {name: tuple(shape) for name, shape in entry["shapes"].items()}
+    return ModelSource(members[MODEL], entry["loss"], shapes, entry.get("dtype"))
 
 
 def _spec(entry: dict[str, Any]) -> TensorSpec:

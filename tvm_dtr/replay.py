@@ -62,6 +62,7 @@ def replay_of(
         instructions=[(_CODES[kind], index) for kind, index in graph.instructions],
         external=list(external),
         next_state=list(next_state),
+        overwrites=list(graph.overwrites),
     )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .onnx_export import ModelSource
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -46,6 +48,7 @@ class TrainingStep:
     from the last layer to the first, each as soon as its gradient is final. Nothing is written in
     place: state goes in and comes out as values.
 
+    ``source``: what the step was built from, where it can be had back.
     ``parameter_names`` is the trainable part of the state; ``sources`` maps the spans of calls to
     (name, op) of the ONNX node they come from.
     """
@@ -57,6 +60,7 @@ class TrainingStep:
     results: list[Result]
     parameter_names: list[str]
     sources: dict[str, tuple[str, str]] = field(default_factory=dict)
+    source: ModelSource | None = None
 
 
 Shapes = Mapping[str, Sequence[int]]

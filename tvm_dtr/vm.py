@@ -21,7 +21,13 @@ from .memory import UNLIMITED, Memory
 from .plugin import load_plugin
 from .replay import Choice, arena_for, choose_policy
 from .step_inputs import check_inputs, check_state
-from .vm_arguments import check_arguments, is_executable, is_memory_cfg, signed_seed
+from .vm_arguments import (
+    check_arguments,
+    is_executable,
+    is_memory_cfg,
+    overwrite_marks,
+    signed_seed,
+)
 
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
 import tvm
@@ -69,6 +75,8 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             kernels in a shared library only; those that ``relay.vm.compile`` has left in memory
             are exported to one first (the same code, so the same bits), which takes a C++
             compiler. Without a budget they run as they are.
+        in_place: updates write over the parameters and optimizer state that they replace, where
+            that loses nothing; else old and new values are there together until the step ends.
         policy: what to evict first: ``dtr-eq``, ``dtr``, ``dtr-up``, ``dtr-local``, ``lru``,
             ``size``, ``msps``, ``e-star``, ``random``, ``window`` (needs the arena best-fit); or
             ``auto``, the one that a replay of the program under the budget finds best, chosen
@@ -104,6 +112,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         thrash_limit: float = 10.0,
         memory_cfg: Any = None,
         arena: str | None = None,
+        in_place: bool = True,
     ) -> None:
         if is_memory_cfg(memory_budget):  # TVM's third argument
             memory_budget, memory_cfg = None, memory_cfg or memory_budget
@@ -111,6 +120,8 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         seed = int(seed)
         load_plugin()
         self._program = None if is_executable(program) else program
+        if self._program is not None and not in_place:
+            self._program = self._program.out_of_place()
         executable = program if self._program is None else program.executable
         if not isinstance(executable, tvm_vm.Executable):
             executable = tvm_vm.Executable(executable)
@@ -145,6 +156,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         if self._program is not None:
             self._set_costs(self._program.graph)
             self.module["name_results"](*(r.name for r in self._program.results))
+            self._mark_overwrites()
             self.set_parameters(self._program.initial_state)
 
     def _plan_ahead(self, policy: str, budget: int | None, seed: int) -> str:
@@ -182,6 +194,14 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         if executable is not None:
             self._call("follow", executable.mod)
             self._exec = executable
+            self._mark_overwrites()
+
+    def _mark_overwrites(self) -> None:
+        # A schedule has no updates in place: it may compute again what needs the old values.
+        program = self._training_program()
+        marks = overwrite_marks(program.graph)
+        if len(marks) and self._exec is program.executable:
+            self.module["set_overwrites"](tvm.nd.array(marks))
 
     def _attach(self, executable: tvm_vm.Executable) -> None:
         """What the base class does for the stock VM's module."""
@@ -220,9 +240,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
 
         Raises:
             InputError: an input is missing, unknown, misshaped or of the wrong type.
-            BudgetError: the budget is too small. The parameters are as they were; after
-                ``set_budget`` with more, ``resume`` goes on where it stopped.
-            ThrashError: recomputation cost more than the thrash limit; parameters as they were.
+            BudgetError: the budget is too small. After ``set_budget`` with more, ``resume`` goes
+                on where it stopped. Where ``in_place`` is not set the parameters are as they were;
+                else, if some were updated, no new step starts before all are set anew
+                (UsageError).
+            ThrashError: recomputation cost more than the thrash limit; parameters likewise.
         """
         program = self._training_program()
         arrays = check_inputs(program.inputs, inputs)
@@ -234,7 +256,7 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             self._follow(self.planned_steps.next_executable())
         self._started = time.perf_counter()
         self._feed(arrays)
-        return self._finish(self._invoke("main"))
+        return self._finish(self._call("invoke_donated", "main"))
 
     def _feed(self, arrays: Mapping[str, np.ndarray]) -> None:
         # On its own, so that a step that an error stops holds no arrays in its frame.
@@ -301,6 +323,10 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         self._training_program()
         return Parameters(self)
 
+    def share_state(self, other: VirtualMachine) -> None:
+        """Takes over the state of these names of another machine, without a copy."""
+        self._state.update({n: other._state[n] for n in self._state if n in other._state})
+
     def set_parameters(self, values: Mapping[str, Any]) -> None:
         """Replaces some of the state.
 
@@ -312,6 +338,8 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         arrays = check_state(self._training_program().state, values)
         copies = {n: self._call("copy_in", tvm.nd.array(a), n) for n, a in arrays.items()}
         self._state.update(copies)
+        if len(copies) == len(self._state):
+            self.module["accept_state"]()
 
     @property
     def program(self) -> Any:

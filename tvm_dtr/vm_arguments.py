@@ -7,6 +7,7 @@ import os
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm.runtime import vm as tvm_vm
 
@@ -55,3 +56,12 @@ def _check_program(program: Any) -> None:
 def signed_seed(seed: int) -> int:
     """The same 64 bits as TVM's functions take them."""
     return int(seed) - 2**64 if seed >= 2**63 else int(seed)
+
+
+def overwrite_marks(graph: Any) -> np.ndarray:
+    """(n, 2) of int64: kernel calls by their number in execution order, and the index of the
+    argument that each may overwrite."""
+    ops = [index for kind, index in graph.instructions if kind == "op"]
+    number = {op: i for i, op in enumerate(ops)}
+    pairs = [(number[op], index) for op, index in graph.overwrites]
+    return np.array(pairs, "int64").reshape(len(pairs), 2)

@@ -33,7 +33,8 @@ dtr::Program MakeProgram(const std::vector<std::tuple<double, uint64_t>>& kernel
                          const Ids& results,
                          const std::vector<std::tuple<int, uint32_t>>& instructions,
                          const Ids& external,
-                         const std::vector<std::pair<uint32_t, uint32_t>>& next_state) {
+                         const std::vector<std::pair<uint32_t, uint32_t>>& next_state,
+                         const std::vector<std::pair<uint32_t, uint32_t>>& overwrites) {
   dtr::Program program;
   program.external = external;
   program.next_state = next_state;
@@ -43,7 +44,14 @@ dtr::Program MakeProgram(const std::vector<std::tuple<double, uint64_t>>& kernel
     program.tensors.push_back({storage, base < 0 ? dtr::kNone : static_cast<uint32_t>(base)});
   }
   for (const auto& [kernel, inputs, outputs] : ops) {
-    program.ops.push_back({kernel, inputs, outputs});
+    program.ops.push_back({kernel, inputs, outputs, dtr::kNone});
+  }
+  for (auto [op, input] : overwrites) {
+    if (op >= program.ops.size() || input >= program.ops[op].inputs.size()) {
+      throw std::invalid_argument("op graph: overwriting op " + std::to_string(op) +
+                                  " names something that does not exist");
+    }
+    program.ops[op].overwrites = program.ops[op].inputs[input];
   }
   program.pinned = pinned;
   program.results = results;
@@ -89,7 +97,8 @@ dtr::Program MakeLargeProgram(const Array<double>& costs, const Array<uint64_t>&
   for (uint32_t t = 0; t < sizes.shape(0); ++t) program.tensors.push_back({t, dtr::kNone});
   for (uint32_t o = 0; o < ops; ++o) {
     program.kernels.push_back({costs.data()[o], 0});
-    program.ops.push_back({o, RunOf(inputs, input_starts, o), RunOf(outputs, output_starts, o)});
+    program.ops.push_back(
+        {o, RunOf(inputs, input_starts, o), RunOf(outputs, output_starts, o), dtr::kNone});
   }
   program.pinned = pinned;
   program.results = results;
@@ -164,6 +173,8 @@ nb::dict Run(const dtr::Program& program, std::optional<uint64_t> budget, const 
   out["evictions"] = r.stats.evictions;
   out["eager_evictions"] = r.stats.eager_evictions;
   out["banishments"] = r.stats.banishments;
+  out["overwrites"] = r.stats.overwrites;
+  out["copies_on_write"] = r.stats.copies_on_write;
   out["rematerializations"] = r.stats.rematerializations;
   out["compute_cost"] = r.stats.compute_cost;
   out["remat_cost"] = r.stats.remat_cost;
@@ -194,13 +205,15 @@ NB_MODULE(_core, m) {
              const std::vector<std::tuple<uint32_t, int64_t>>& tensors,
              const std::vector<std::tuple<uint32_t, Ids, Ids>>& ops, const Ids& pinned,
              const Ids& results, const std::vector<std::tuple<int, uint32_t>>& instructions,
-             const Ids& external, const std::vector<std::pair<uint32_t, uint32_t>>& next_state) {
+             const Ids& external, const std::vector<std::pair<uint32_t, uint32_t>>& next_state,
+             const std::vector<std::pair<uint32_t, uint32_t>>& overwrites) {
             new (self) dtr::Program(MakeProgram(kernels, storages, tensors, ops, pinned, results,
-                                                instructions, external, next_state));
+                                                instructions, external, next_state, overwrites));
           },
           "kernels"_a, "storages"_a, "tensors"_a, "ops"_a, "pinned"_a, "results"_a,
           "instructions"_a, "external"_a = Ids(),
-          "next_state"_a = std::vector<std::pair<uint32_t, uint32_t>>())
+          "next_state"_a = std::vector<std::pair<uint32_t, uint32_t>>(),
+          "overwrites"_a = std::vector<std::pair<uint32_t, uint32_t>>())
       .def_static("from_arrays", &MakeLargeProgram, "costs"_a, "sizes"_a, "inputs"_a,
                   "input_starts"_a, "outputs"_a, "output_starts"_a, "pinned"_a, "results"_a,
                   "codes"_a, "ids"_a,

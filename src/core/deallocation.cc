@@ -46,6 +46,8 @@ void Runtime::Unreferenced(StorageId id) {
     BanishWhatCan();
   } else if (graph_.storages_[id].evictable_index != kNone) {
     Evict(id, /*eager=*/true);
+  } else {
+    PassPinOn(id);
   }
 }
 

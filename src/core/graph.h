@@ -37,6 +37,9 @@ struct Storage {
   EdgeId first_parent = kNone;    // edges to storages its ops read
   EdgeId first_child = kNone;     // edges to storages made from it
   uint32_t evictable_index = kNone;
+  uint64_t overwritten = 0;       // serial of the latest write in place
+  uint64_t visit = 0;             // the latest walk that met it
+  bool keeps_readers = false;     // has edges to what is made from it even while pinned
   mutable bool relisted = false;  // waits in Graph::relisted_
   bool resident = false;
   bool computed = false;  // has been resident: evicted means computed && !resident
@@ -59,8 +62,9 @@ struct Op {
   KernelId kernel = 0;
   double cost = 0;
   uint64_t workspace_bytes = 0;
-  IdList inputs;   // tensors as called, views included
-  IdList outputs;  // root tensors
+  uint64_t serial = 0;  // later ops have higher ones
+  IdList inputs;        // tensors as called, views included
+  IdList outputs;       // root tensors
   IdList edges;
   uint32_t live_outputs = 0;
   bool live = false;

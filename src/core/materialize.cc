@@ -175,6 +175,7 @@ void Runtime::Perform(const Frame& frame) {
   bool started = false;
   try {
     AllocateOutputs(frame);
+    if (frame.op == overwrite_.op && !BeginOverwrite()) return ReleaseOutputs();
     started = true;
     RunKernel(frame);
   } catch (...) {
@@ -234,7 +235,9 @@ void Runtime::RunKernel(const Frame& frame) {
   for (TensorId in : op.inputs) {
     input_data_.push_back(graph_.storages_[graph_.tensors_[in].storage].block.data);
   }
-  KernelCall call{frame.op,    op.kernel,    op.inputs,  op.outputs,
+  Span<TensorId> outputs = op.outputs;
+  if (frame.op == overwrite_.op) outputs = Span<TensorId>(&overwrite_.old, 1);
+  KernelCall call{frame.op,    op.kernel,    op.inputs,  outputs,
                   input_data_, output_data_, workspace_, !frame.first_run};
   Timer timer(options_.measure_time);
   executor_->Run(call);

@@ -52,6 +52,10 @@ class Player {
         constant_(program.tensors.size(), false),
         external_(program.tensors.size(), false) {
     for (uint32_t t : program.external) external_[t] = true;
+    overwritten_.assign(program.tensors.size(), false);
+    for (const Program::OpInfo& op : program.ops) {
+      if (op.overwrites != kNone) overwritten_[op.overwrites] = true;
+    }
   }
 
   void Run(uint32_t* current_op) {
@@ -90,6 +94,7 @@ class Player {
       kept[result] = true;
       runtime_->Release(ids_[parameter]);
       ids_[parameter] = ids_[result];
+      if (overwritten_[parameter]) runtime_->AllowOverwrite(ids_[parameter]);
     }
     for (uint32_t t : program_.results) {
       if (kept[t] || constant_[t]) continue;
@@ -119,6 +124,7 @@ class Player {
     uint32_t storage = program_.tensors[tensor].storage;
     storage_ids_[storage] = runtime_->graph().tensor(ids_[tensor]).storage;
     constant_[tensor] = true;
+    if (overwritten_[tensor]) runtime_->AllowOverwrite(ids_[tensor]);
   }
   // Inputs, state and constants are held by the caller as well: their names come and go freely.
   bool IsConstant(uint32_t tensor) const { return constant_[tensor]; }
@@ -129,6 +135,7 @@ class Player {
     outputs_.clear();
     fresh_.clear();
     for (uint32_t t : op.inputs) inputs_.push_back(ids_[t]);
+    if (op.overwrites != kNone && Overwrite(id)) return;
     for (uint32_t t : op.outputs) {
       // An output in a storage that an earlier op made is a view with an op of its own.
       StorageId& s = storage_ids_[program_.tensors[t].storage];
@@ -144,6 +151,19 @@ class Player {
     runtime_->Call(/*kernel=*/id, inputs_, outputs_, kernel.cost, kernel.workspace_bytes);
   }
 
+  // The output is then another name of the operand's tensor.
+  bool Overwrite(uint32_t id) {
+    const Program::OpInfo& op = program_.ops[id];
+    const Program::Kernel& kernel = program_.kernels[op.kernel];
+    const TensorId old = ids_[op.overwrites];
+    if (!runtime_->TryOverwrite(id, inputs_, old, kernel.cost, kernel.workspace_bytes)) {
+      return false;
+    }
+    runtime_->Retain(old);
+    ids_[op.outputs[0]] = old;
+    return true;
+  }
+
   void Name(StorageId id, uint32_t program_storage) {
     auto& names = recorder_->program_storage;
     if (names.size() <= id) names.resize(id + 1, kNone);
@@ -155,7 +175,7 @@ class Player {
   Recorder* recorder_;
   std::vector<TensorId> ids_;
   std::vector<StorageId> storage_ids_;
-  std::vector<bool> constant_, external_;
+  std::vector<bool> constant_, external_, overwritten_;
   std::vector<TensorId> inputs_, outputs_;
   std::vector<StorageId> fresh_;
 };
@@ -177,6 +197,11 @@ void Program::Check() const {
     require(ops[o].kernel < kernels.size(), "op", o);
     for (uint32_t t : ops[o].inputs) require(t < tensors.size(), "op", o);
     for (uint32_t t : ops[o].outputs) require(t < tensors.size(), "op", o);
+    if (ops[o].overwrites == kNone) continue;
+    const auto& inputs = ops[o].inputs;
+    require(std::find(inputs.begin(), inputs.end(), ops[o].overwrites) != inputs.end() &&
+                ops[o].outputs.size() == 1,
+            "overwriting op", o);
   }
   for (size_t i = 0; i < instructions.size(); ++i) {
     size_t limit = instructions[i].code == Code::kOp ? ops.size() : tensors.size();
@@ -282,7 +307,9 @@ uint64_t LargestOpBytes(const Program& program) {
       counted[s] = o;
     };
     for (uint32_t t : program.ops[o].inputs) add(t);
-    for (uint32_t t : program.ops[o].outputs) add(t);
+    if (program.ops[o].overwrites == kNone) {
+      for (uint32_t t : program.ops[o].outputs) add(t);
+    }
     most = std::max(most, bytes);
   }
   return most;
@@ -299,6 +326,9 @@ uint64_t LowerBound(const Program& program, const std::string& arena_name) {
     if (!pinned[s]) base += bytes(s);
     pinned[s] = 1;
   }
+  for (const Program::OpInfo& op : program.ops) {  // in the place of what is pinned, at best
+    if (op.overwrites != kNone) pinned[program.tensors[op.outputs[0]].storage] = 1;
+  }
   std::vector<uint32_t> counted(program.storages.size(), kNone);
   uint64_t most = 0;
   auto add = [&](uint32_t tensor, uint32_t stamp) -> uint64_t {
@@ -312,7 +342,9 @@ uint64_t LowerBound(const Program& program, const std::string& arena_name) {
     uint64_t workspace = program.kernels[op.kernel].workspace_bytes;
     uint64_t need = workspace ? arena.RoundedSize(workspace) : 0;
     for (uint32_t t : op.inputs) need += add(t, o);
-    for (uint32_t t : op.outputs) need += add(t, o);
+    if (op.overwrites == kNone) {
+      for (uint32_t t : op.outputs) need += add(t, o);
+    }
     most = std::max(most, need);
   }
   uint64_t results = 0;

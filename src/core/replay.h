@@ -33,6 +33,7 @@ struct Program {
   struct OpInfo {
     uint32_t kernel;
     std::vector<uint32_t> inputs, outputs;
+    uint32_t overwrites = kNone;  // tensor among `inputs` whose place the only output may take
   };
   std::vector<Kernel> kernels;
   std::vector<uint64_t> storages;  // bytes

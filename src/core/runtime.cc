@@ -244,6 +244,7 @@ void Runtime::Unpin(StorageId id) {
 void Runtime::RecordOp(OpId id, KernelId kernel, Span<TensorId> inputs, Span<TensorId> outputs) {
   Op& op = graph_.ops_[id];
   op.kernel = kernel;
+  op.serial = ++next_serial_;
   op.inputs.assign(inputs.begin(), inputs.end());
   op.outputs.assign(outputs.begin(), outputs.end());
   op.edges.clear();
@@ -253,8 +254,9 @@ void Runtime::RecordOp(OpId id, KernelId kernel, Span<TensorId> inputs, Span<Ten
     Tensor& t = graph_.tensors_[in];
     t.uses++;
     // Constants are never evicted, so they are nobody's evicted neighbour. They can be banished.
-    bool pinned = graph_.storages_[t.storage].pins > 0;
-    if (pinned && deallocation_ != Deallocation::kBanish) continue;
+    // What was made from a value that is overwritten must be found.
+    const Storage& s = graph_.storages_[t.storage];
+    if (s.pins > 0 && !s.keeps_readers && deallocation_ != Deallocation::kBanish) continue;
     for (TensorId out : outputs) {
       StorageId child = graph_.tensors_[out].storage;
       if (child != t.storage) op.edges.push_back(graph_.AddEdge(t.storage, child, id));

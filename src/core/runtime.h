@@ -10,6 +10,8 @@
 //   4. While an op runs its inputs and outputs are locked; when nothing runs no lock is held.
 //   5. Reference counts equal the number of holders of a tensor.
 //   6. Results are bitwise those of the same program with no budget (kernels are deterministic).
+//      Nothing is ever recomputed through a value that was overwritten in place: ops that read a
+//      storage are younger than its latest write.
 //   7. Nothing stays behind but what is referenced: records go with their last need.
 #ifndef TVM_DTR_CORE_RUNTIME_H_
 #define TVM_DTR_CORE_RUNTIME_H_
@@ -35,6 +37,8 @@ struct Stats {
   uint64_t evictions = 0;           // for want of memory
   uint64_t eager_evictions = 0;     // because the last reference went
   uint64_t banishments = 0;         // storages freed for good that others were made from
+  uint64_t overwrites = 0;          // ops that wrote over an operand
+  uint64_t copies_on_write = 0;     // that were not allowed to
   double compute_cost = 0;
   double remat_cost = 0;
   double compute_seconds = 0;  // measured
@@ -122,6 +126,17 @@ class Runtime {
   void Call(KernelId kernel, Span<TensorId> inputs, Span<TensorId> outputs, double cost,
             uint64_t workspace_bytes);
 
+  // The tensor's value may be overwritten by TryOverwrite. To be called on a pinned tensor before
+  // an op that is still alive has read it.
+  void AllowOverwrite(TensorId tensor);
+  // As Call, for an op whose one output takes the place of `old`, one of its inputs, which is
+  // pinned and allowed for: afterwards every reference to `old` sees the new value, so the caller
+  // must know that none still wants the old one. False if that may not be, since something evicted
+  // would have to be recomputed from the old value: nothing is recorded then, and Call does it out
+  // of place. Throws as Call does.
+  bool TryOverwrite(KernelId kernel, Span<TensorId> inputs, TensorId old, double cost,
+                    uint64_t workspace_bytes);
+
   // Brings the tensor's bytes into memory; the address is that of its storage and stays valid
   // until the next call on this runtime, or as long as the tensor is pinned.
   void* Data(TensorId tensor);
@@ -167,6 +182,12 @@ class Runtime {
     bool locked = false;  // its operands
     int relaxations = 0;  // how often it had to let go of them
   };
+  // The op that is to write over an operand.
+  struct Overwrite {
+    OpId op = kNone;
+    TensorId old = kNone;
+    bool done = false;
+  };
 
   // records (runtime.cc)
   TensorId MakeConstant(StorageId storage);
@@ -189,6 +210,14 @@ class Runtime {
   bool Banishable(StorageId storage) const;
   void Banish(StorageId storage);
   void ValidateDeallocation() const;
+
+  // in-place updates (overwrite.cc)
+  bool MayOverwrite(TensorId root);
+  bool FindDependents(StorageId storage);
+  bool NoteDependent(TensorId tensor);
+  void PinDependents();
+  bool BeginOverwrite();
+  void PassPinOn(StorageId storage);
 
   // running (materialize.cc)
   void Execute(OpId target, bool first_run, TensorId wanted);
@@ -238,12 +267,16 @@ class Runtime {
   double invocation_compute_ = 0, invocation_remat_ = 0, expected_cost_ = 0;
   uint64_t pinned_bytes_ = 0;  // rounded sizes of pinned storages
   bool in_invocation_ = false;
+  Overwrite overwrite_;
+  uint64_t next_serial_ = 0, visit_ = 0;
   std::vector<TensorId> deferred_;           // releases ignored so far, under kIgnore
   std::vector<StorageId> maybe_banishable_;  // to be looked at when nothing is pending
 
   // Kept between calls so that running allocates nothing.
   std::vector<Frame> stack_;
   std::vector<OpId> dead_ops_;
+  std::vector<TensorId> dependents_;  // in memory, made from what is to be overwritten
+  std::vector<StorageId> to_visit_;
   std::vector<void*> input_data_, output_data_;
   // Of the op at hand: outputs allocated for it, outputs locked, outputs to give back at once,
   // outputs a failed kernel may have spoilt; memory for outputs that now belong to the caller,

@@ -107,6 +107,21 @@ class Validator {
     Require(live > 0, 7, Name("op ", id) + " outlived its last need");
     for (TensorId in : op.inputs) {
       Require(graph_.tensors_[in].live, 3, Name("op ", id) + " has lost an input");
+      const Storage& s = graph_.storages_[graph_.tensors_[in].storage];
+      Require(op.serial > s.overwritten, 6, Name("op ", id) + " has read a value that is gone");
+      if (s.keeps_readers) CheckEdges(op, graph_.tensors_[in].storage, Name("op ", id));
+    }
+  }
+
+  // Each output that lies elsewhere is found from a storage that may be overwritten.
+  void CheckEdges(const Op& op, StorageId parent, const std::string& name) {
+    for (TensorId out : op.outputs) {
+      StorageId child = graph_.tensors_[out].storage;
+      bool found = child == parent;
+      for (EdgeId e : op.edges) {
+        found |= graph_.edges_[e].parent == parent && graph_.edges_[e].child == child;
+      }
+      Require(found, 6, name + " is not known as a reader of what it reads");
     }
   }
 

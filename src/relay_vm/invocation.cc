@@ -9,8 +9,13 @@ namespace dtr::relay_vm {
 using tvm::runtime::ADT;
 using tvm::runtime::ADTObj;
 
-ObjectRef DtrVirtualMachine::InvokeFunction(const std::string& name) {
+ObjectRef DtrVirtualMachine::InvokeFunction(const std::string& name, bool donated) {
   Engine::Use use(engine_.get());
+  if (torn_ && donated) {
+    ThrowError("UsageError",
+               "the last step stopped when some of its parameters were updated: raise the budget "
+               "and resume(), or set all parameters, from a checkpoint for example");
+  }
   ICHECK(!invocation_.running) << "a kernel may not invoke the virtual machine that runs it";
   CheckDevices();
   const VMFunction& function = exec_->GetVMFunctionWithName(name);
@@ -30,6 +35,7 @@ ObjectRef DtrVirtualMachine::InvokeFunction(const std::string& name) {
   if (events_) events_->Invoke();
   invocation_.function = &function;
   invocation_.name = name;
+  invocation_.donated = donated && name == "main" && !overwrites_.empty();
   if (!function.params.empty()) invocation_.inputs = &given->second;
   invocations_++;
   return Continue();
@@ -56,6 +62,7 @@ ObjectRef DtrVirtualMachine::Continue() {
     GatherInputs();
     Dispatch();
     ObjectRef value = Finish();
+    if (invocation_.donated) torn_ = false;
     if (events_) TraceResults();
     DropInvocation();
     return value;
@@ -93,6 +100,7 @@ void DtrVirtualMachine::GatherInputs() {
     handles[i].value = FromCaller(given, {Origin::kInput, static_cast<uint32_t>(i)});
     handles[i].is_copy = engine_->copies() != copies;
   }
+  AllowOverwrites(handles);
   if (events_) {
     for (size_t i = 0; i < handles.size(); ++i) {
       StorageId storage = StorageOf(handles[i].value);
@@ -102,6 +110,16 @@ void DtrVirtualMachine::GatherInputs() {
   PushFrame(function, 0);
   for (size_t i = 0; i < handles.size(); ++i) Register(static_cast<RegName>(i)) = handles[i].value;
   invocation_.started = true;
+}
+
+void DtrVirtualMachine::AllowOverwrites(const std::vector<InputHandle>& handles) {
+  if (!invocation_.donated) return;
+  for (size_t i = 0; i < handles.size(); ++i) {
+    const auto* handle = handles[i].value.as<TensorHandleObj>();
+    if (overwritten_[i] && handle && handle->tensor != kNone) {
+      engine_->runtime().AllowOverwrite(handle->tensor);
+    }
+  }
 }
 
 ObjectRef DtrVirtualMachine::Finish() {

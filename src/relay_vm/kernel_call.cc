@@ -11,6 +11,13 @@ void DtrVirtualMachine::InvokePacked(const Instruction& in) {
   inputs_at_hand_.clear();
   outputs_at_hand_.clear();
   output_handles_.clear();
+  if (invocation_.donated && calls_.size() == 1 && overwrites_[static_cast<size_t>(pc_)] >= 0 &&
+      Overwrite(in)) {
+    engine_->Settle();
+    pc_++;
+    return;
+  }
+  inputs_at_hand_.clear();
   try {
     if (GatherArguments(in)) CallKernel(kernel_at_hand_);
   } catch (...) {
@@ -23,6 +30,28 @@ void DtrVirtualMachine::InvokePacked(const Instruction& in) {
   }
   engine_->Settle();
   pc_++;
+}
+
+// Lets the kernel write its output over one of its arguments: the output is then another name of
+// that tensor. False where it has to be written elsewhere.
+bool DtrVirtualMachine::Overwrite(const Instruction& in) {
+  const Kernel& kernel = engine_->executor().kernels()[kernel_at_hand_];
+  if (!kernel.workspace_known) return false;
+  for (Index i = 0; i + 1 < in.arity; ++i) {
+    AddArgument(Register(in.packed_args[i]), /*output=*/false);
+  }
+  const TensorId old = inputs_at_hand_[static_cast<size_t>(overwrites_[static_cast<size_t>(pc_)])];
+  Runtime& runtime = engine_->runtime();
+  if (!runtime.TryOverwrite(kernel_at_hand_, inputs_at_hand_, old, kernel.cost_ns,
+                            kernel.workspace_bytes)) {
+    return false;
+  }
+  torn_ = true;
+  TensorHandleObj* output = AsTensor(Register(in.packed_args[in.arity - 1]));
+  output->tensor = runtime.NewView(old);
+  output->storage = nullptr;
+  engine_->executor().Describe(output->tensor, *output, {Origin::kKernel, kernel_at_hand_});
+  return true;
 }
 
 // False if there is nothing to do: the only output has no elements.

@@ -78,6 +78,8 @@ void DtrVirtualMachine::Follow(tvm::runtime::Module module) {
   std::vector<PackedFunc> functions = packed_funcs_;
   VirtualMachine::LoadExecutable(tvm::runtime::GetObjectPtr<Executable>(executable));
   packed_funcs_ = std::move(functions);
+  overwrites_.clear();  // they were marks in the other one
+  overwritten_.clear();
 }
 
 // Better no budget than one that does not hold.
@@ -173,6 +175,27 @@ void DtrVirtualMachine::NameResults(TVMArgs args) {
   for (int i = 0; i < args.num_args; ++i) names_.push_back(args[i]);
 }
 
+void DtrVirtualMachine::SetOverwrites(const NDArray& marks) {
+  Engine::Use use(engine_.get());
+  const VMFunction& main = exec_->GetVMFunctionWithName("main");
+  std::vector<int64_t> values(static_cast<size_t>(marks->shape[0]) * 2);
+  marks.CopyToBytes(values.data(), values.size() * sizeof(int64_t));
+  std::vector<size_t> calls;
+  for (size_t pc = 0; pc < main.instructions.size(); ++pc) {
+    if (main.instructions[pc].op == tvm::runtime::vm::Opcode::InvokePacked) calls.push_back(pc);
+  }
+  overwrites_.assign(main.instructions.size(), -1);
+  overwritten_.assign(main.params.size(), false);
+  for (size_t i = 0; i < values.size(); i += 2) {
+    const size_t pc = calls.at(static_cast<size_t>(values[i]));
+    const Instruction& in = main.instructions[pc];
+    ICHECK(in.output_size == 1 && values[i + 1] >= 0 && values[i + 1] + 1 < in.arity);
+    overwrites_[pc] = values[i + 1];
+    const RegName parameter = in.packed_args[values[i + 1]];
+    overwritten_.at(static_cast<size_t>(parameter)) = true;
+  }
+}
+
 void DtrVirtualMachine::Clear() {
   Engine::Use use(engine_.get());
   ICHECK(!invocation_.running) << "a kernel may not clear the virtual machine that runs it";
@@ -199,6 +222,8 @@ std::string DtrVirtualMachine::StatsJson() const {
                       {"rematerializations", s.rematerializations},
                       {"evictions", s.evictions},
                       {"eager_evictions", s.eager_evictions},
+                      {"overwrites", s.overwrites},
+                      {"copies_on_write", s.copies_on_write},
                       {"instructions", instructions_},
                       {"invocations", invocations_},
                       {"budget_bytes", arena.capacity()},
@@ -273,7 +298,12 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
   using Body = void (*)(DtrVirtualMachine*, TVMArgs, TVMRetValue*);
   static const std::unordered_map<std::string, Body> kOwn = {
       {"invoke", [](DtrVirtualMachine* vm, TVMArgs args,
-                    TVMRetValue* rv) { *rv = vm->InvokeFunction(args[0]); }},
+                    TVMRetValue* rv) { *rv = vm->InvokeFunction(args[0], false); }},
+      {"invoke_donated", [](DtrVirtualMachine* vm, TVMArgs args,
+                            TVMRetValue* rv) { *rv = vm->InvokeFunction(args[0], true); }},
+      {"set_overwrites",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) { vm->SetOverwrites(args[0]); }},
+      {"accept_state", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) { vm->AcceptState(); }},
       {"resume", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->Resume(); }},
       {"configure",
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) {

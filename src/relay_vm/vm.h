@@ -61,6 +61,11 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   void Follow(tvm::runtime::Module executable);
   // Names the fields of the tuple that main returns, for messages.
   void NameResults(TVMArgs args);
+  // (n, 2) of int64: the n-th kernel call of main may write its only output over its argument with
+  // the second index, a parameter of main that no later call reads.
+  void SetOverwrites(const NDArray& marks);
+  // The state that a stopped step has left half updated has been set anew.
+  void AcceptState() { torn_ = false; }
   // Forgets inputs, outputs and a stopped invocation.
   void Clear();
   std::string StatsJson() const;
@@ -78,7 +83,8 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   void Attempt(TVMArgs args, TVMRetValue* rv);
 
   // -- invocations (invocation.cc) ----------------------------------------------------------------
-  ObjectRef InvokeFunction(const std::string& name);
+  // `donated`: nobody wants the old values of the state any more, they may be overwritten.
+  ObjectRef InvokeFunction(const std::string& name, bool donated);
   // Goes on where a BudgetError stopped the last invocation.
   ObjectRef Resume();
 
@@ -97,6 +103,7 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
     std::vector<ObjectRef>* inputs = nullptr;
     bool started = false;
     bool running = false;
+    bool donated = false;
   };
 
   struct InputHandle {
@@ -119,6 +126,7 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   // invocation.cc
   ObjectRef Continue();
   void GatherInputs();
+  void AllowOverwrites(const std::vector<InputHandle>& handles);
   ObjectRef Finish();
   void TraceResults();
   StorageId StorageOf(const ObjectRef& value) const;
@@ -177,6 +185,7 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   void AddArgument(const ObjectRef& value, bool output);
   void AddOutput(TensorHandleObj* handle);
   void CallKernel(KernelId kernel);
+  bool Overwrite(const Instruction& in);
   void UndoOutputs();
 
   std::shared_ptr<Engine> engine_;
@@ -194,6 +203,11 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   std::vector<TensorHandle> constants_;
   std::vector<std::string> names_;  // of the results
   std::unordered_map<std::string, std::vector<InputHandle>> input_handles_;
+  // Of main: by instruction, the argument that its kernel may overwrite or -1; by parameter,
+  // whether one does. Empty where nothing is overwritten.
+  std::vector<Index> overwrites_;
+  std::vector<bool> overwritten_;
+  bool torn_ = false;  // an invocation that has not ended has overwritten state
   uint64_t instructions_ = 0, invocations_ = 0;
   double invocation_cost_ns_ = 0;
 

@@ -121,6 +121,30 @@ class Lab : public dtr::Observer {
   dtr::TensorId One(const std::string& name, const std::vector<dtr::TensorId>& inputs) {
     return Op(name, inputs)[0];
   }
+  // A constant that updates may overwrite.
+  dtr::TensorId State(uint64_t value) {
+    dtr::TensorId t = Constant(value);
+    runtime.AllowOverwrite(t);
+    return t;
+  }
+
+  // Whether the op could write over `old`.
+  bool Overwrite(const std::string& name, const std::vector<dtr::TensorId>& inputs,
+                 dtr::TensorId old, double cost = 1) {
+    auto kernel = static_cast<dtr::KernelId>(names_.size());
+    names_.push_back(name);
+    bool done = false;
+    try {
+      done = runtime.TryOverwrite(kernel, inputs, old, cost, 0);
+    } catch (...) {
+      names_.pop_back();
+      throw;
+    }
+    if (!done) names_.pop_back();
+    return done;
+  }
+  // Kernels so far: the id of the next one.
+  uint64_t kernels() const { return names_.size(); }
   std::string Trace() const { return trace_; }
   uint64_t Read(dtr::TensorId t) { return HashExecutor::Read(runtime.Data(t)); }
 

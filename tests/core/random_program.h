@@ -24,13 +24,19 @@ class RandomProgram {
   Attempt attempt = [](const std::function<void()>& step) { step(); };
   std::function<double()> cost = [this] { return 1.0 + static_cast<double>(random_() % 5); };
 
+  uint64_t states = 0;  // tensors that are read and overwritten on the way
+
   void Run(int ops) {
     lab_->runtime.BeginInvocation(0);
     for (uint64_t i = 0; i < 2; ++i) {
       attempt([&] { held_.push_back({lab_->Constant(i + 1), i + 1}); });
     }
+    for (uint64_t i = 0; i < states; ++i) {
+      attempt([&] { states_.push_back({lab_->State(100 + i), 100 + i}); });
+    }
     for (int i = 0; i < ops; ++i) {
       MakeOp(i);
+      Update();
       Rename();
       LetGo();
       if (random_() % 6 == 0) Check(held_[random_() % held_.size()]);
@@ -50,7 +56,12 @@ class RandomProgram {
   void MakeOp(int i) {
     std::vector<dtr::TensorId> inputs;
     size_t outputs = 1 + random_() % 8 / 6;
-    uint64_t hash = Mix(0, static_cast<uint64_t>(i));
+    uint64_t hash = Mix(0, lab_->kernels());
+    if (!states_.empty() && random_() % 2 == 0) {
+      const Held& state = states_[random_() % states_.size()];
+      inputs.push_back(state.tensor);
+      hash = Mix(hash, state.value);
+    }
     for (uint64_t n = 1 + random_() % 2; n > 0; --n) {
       const Held& in = held_[held_.size() - 1 - random_() % std::min<size_t>(held_.size(), 12)];
       inputs.push_back(in.tensor);
@@ -63,6 +74,18 @@ class RandomProgram {
     attempt(
         [&] { made = lab_->Op(std::to_string(i), inputs, outputs, op_cost, units, workspace); });
     for (size_t k = 0; k < outputs; ++k) held_.push_back({made[k], Mix(hash, k)});
+  }
+
+  // Of a copy of a state: only who holds the state itself may see its new value.
+  void Update() {
+    if (states_.empty() || random_() % 3 != 0) return;
+    Held& state = states_[random_() % states_.size()];
+    const Held& other = held_[random_() % held_.size()];
+    const uint64_t kernel = lab_->kernels();
+    bool done = false;
+    attempt([&] { done = lab_->Overwrite("u", {state.tensor, other.tensor}, state.tensor); });
+    if (done) state.value = Mix(Mix(Mix(Mix(0, kernel), state.value), other.value), 0);
+    Check(state);
   }
 
   void Rename() {
@@ -90,6 +113,10 @@ class RandomProgram {
       Check(held);
       lab_->runtime.Release(held.tensor);
     }
+    for (const Held& state : states_) {
+      Check(state);
+      lab_->runtime.Release(state.tensor);
+    }
     lab_->runtime.EndInvocation();
     lab_->runtime.Validate();
     EXPECT_EQ(lab_->runtime.graph().live_storages(), 0u);
@@ -101,6 +128,7 @@ class RandomProgram {
   Lab* lab_;
   std::mt19937_64 random_;
   std::vector<Held> held_;
+  std::vector<Held> states_;
 };
 
 inline void RunRandomProgram(Lab* lab, uint64_t seed, int ops) {

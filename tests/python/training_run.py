@@ -25,7 +25,11 @@ def network():
     ratio, training = maker.weight("ratio", np.float32(0.2)), maker.weight("on", np.array(True))
     h = maker.node("Dropout", [h, ratio, training])
     y = maker.node("Gemm", [h, maker.weight("w2", rng.normal(size=(8, 3)))], name="y")
-    return maker.model(y)
+    model = maker.model(y)
+    shape = model.graph.output[0].type.tensor_type.shape
+    for extent in (BATCH, 3):
+        shape.dim.add().dim_value = extent
+    return model
 
 
 def program():

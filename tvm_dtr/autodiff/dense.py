@@ -17,13 +17,28 @@ from .scalars import sum_to_shape
 def _dense(adjoint: Adjoint) -> list[Expr | None]:
     """y[i,o] = sum_k x[i,k] w[o,k]"""
     (x, w), dy = adjoint.call.args, adjoint.output
-    dx = relay.nn.dense(dy, relay.transpose(w)) if adjoint.needs[0] else None
+    dx = relay.nn.dense(dy, _transposed(w, [1, 0])) if adjoint.needs[0] else None
     dw = relay.nn.dense(relay.transpose(dy), relay.transpose(x)) if adjoint.needs[1] else None
     return [dx, dw]
 
 
 def _swap(expr: Expr) -> Expr:
-    return relay.transpose(expr, [0, 2, 1])
+    return _transposed(expr, [0, 2, 1])
+
+
+def _transposed(expr: Expr, axes: list[int]) -> Expr:
+    """The transpose, which is its own inverse: of a transpose its operand, so that a weight and not
+    its copy is what the backward pass needs."""
+    is_transpose = isinstance(expr, relay.Call) and getattr(expr.op, "name", "") == "transpose"
+    if is_transpose and _axes(expr) == axes:
+        return expr.args[0]
+    return relay.transpose(expr, axes)
+
+
+def _axes(call: relay.Call) -> list[int]:
+    rank = len(shape_of(call))
+    given = call.attrs.axes
+    return [int(a) % rank for a in given] if given else list(range(rank))[::-1]
 
 
 def _product(a: Expr, b: Expr) -> Expr:

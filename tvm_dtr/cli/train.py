@@ -53,6 +53,18 @@ def _add_data_options(parser: argparse.ArgumentParser) -> None:
         "or module:function that gives batches (default: made-up data)",
     )
     group.add_argument(
+        "--validation",
+        metavar="SOURCE",
+        help="data of the same kinds to evaluate on after each epoch",
+    )
+    group.add_argument(
+        "--metric",
+        action="append",
+        metavar="NAME",
+        help="of the evaluation: loss, accuracy, perplexity or module:function of (outputs, "
+        "inputs) (default: loss; may be given several times)",
+    )
+    group.add_argument(
         "--shuffle",
         action=argparse.BooleanOptionalAction,
         default=True,
@@ -161,6 +173,8 @@ def _check(arguments: argparse.Namespace) -> None:
         )
     if arguments.resume and arguments.checkpoint_dir is None:
         raise UsageError("--resume needs --checkpoint-dir: where the checkpoints are")
+    if arguments.metric and arguments.validation is None:
+        raise UsageError("--metric needs --validation: the data to evaluate on")
     if arguments.optimizer == "none":
         raise UsageError("--optimizer none trains nothing: choose an optimizer")
     parse_budget(arguments.memory_budget)
@@ -193,6 +207,13 @@ def _trainer(arguments: argparse.Namespace, vm: Any) -> Any:
         metrics=arguments.metrics,
     )
     trainer.schedule = _schedule(arguments, trainer)
+    if arguments.validation is not None:
+        from tvm_dtr.data.sources import load_function
+        from tvm_dtr.evaluation import Evaluator
+
+        names = arguments.metric or ["loss"]
+        metrics = [load_function("metric", n) if ":" in n else n for n in names]
+        trainer.evaluate = Evaluator(vm.program, arguments.validation, metrics)
     return trainer
 
 

@@ -15,6 +15,8 @@ from .emit import emit_executable
 from .fuse import fuse
 from .kernels import Progress, compile_kernels, link_library
 from .linearize import linearize
+from .opgraph import OpGraph
+from .overwrites import mark_overwrites
 from .target import resolve_target
 
 
@@ -35,6 +37,7 @@ def compile_step(
     if progress is not None:
         progress(0, 0, "fusing ops")
     linear = linearize(fuse(step.function))
+    mark_overwrites(linear, _next_state(step, linear.graph))
     cache = KernelCache(cache_folder())
     folder = private_folder()
     compiled = compile_kernels(linear.primitives, resolved, folder, cache, jobs, progress)
@@ -55,6 +58,15 @@ def compile_step(
         results=list(step.results),
         initial_state=dict(step.initial_state),
         parameter_names=list(step.parameter_names),
+        source=step.source,
         target=str(resolved),
         library_path=str(library_path),
     )
+
+
+def _next_state(step: TrainingStep, graph: OpGraph) -> list[tuple[int, int]]:
+    """(result, parameter) tensors of each state: the new value and the old one."""
+    names = [spec.name for spec in [*step.inputs, *step.state]]
+    places = dict(zip(names, graph.parameters, strict=True))
+    pairs = zip(step.results, graph.results, strict=True)
+    return [(tensor, places[result.name]) for result, tensor in pairs if result.kind == "state"]

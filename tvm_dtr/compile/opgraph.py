@@ -67,7 +67,11 @@ class OpInfo(NamedTuple):
 
 @dataclass
 class OpGraph:
-    """The ops of a step and their execution order. Storages are sizes in bytes."""
+    """The ops of a step and their execution order. Storages are sizes in bytes.
+
+    ``overwrites``: (op, index of an input) of the ops whose only output may take the place of that
+    input, a parameter; nothing after them reads the old value.
+    """
 
     kernels: list[Kernel] = field(default_factory=list)
     storages: list[int] = field(default_factory=list)
@@ -77,6 +81,7 @@ class OpGraph:
     constants: list[int] = field(default_factory=list)
     results: list[int] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
+    overwrites: list[tuple[int, int]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and dicts, ready for json."""
@@ -89,6 +94,7 @@ class OpGraph:
             "constants": self.constants,
             "results": self.results,
             "instructions": [list(instruction) for instruction in self.instructions],
+            "overwrites": [list(pair) for pair in self.overwrites],
         }
 
     @classmethod
@@ -103,6 +109,7 @@ class OpGraph:
             constants=list(data["constants"]),
             results=list(data["results"]),
             instructions=[(kind, index) for kind, index in data["instructions"]],
+            overwrites=[(op, index) for op, index in data.get("overwrites", ())],
         )
 
     def to_json(self) -> str:

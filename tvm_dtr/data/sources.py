@@ -46,7 +46,7 @@ def open_data(
     if isinstance(source, str | os.PathLike):
         source = os.fspath(source)
         if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", source) and not os.path.exists(source):
-            return open_data(_function(source), specs, **options)
+            return open_data(load_function("data", source), specs, **options)
         return ArrayBatches(specs, _arrays(Path(source)), name=source, **options)
     if hasattr(source, "epoch") and hasattr(source, "identity"):
         return source
@@ -61,17 +61,20 @@ def open_data(
     return IterableBatches(specs, source, seed=seed)
 
 
-def _function(text: str) -> Any:
-    """The object ``module:function``; the module is looked for in the current folder as well."""
+def load_function(what: str, text: str) -> Any:
+    """The object ``module:function``; the module is looked for in the current folder as well.
+
+    Raises UsageError, which names ``what`` it was for, where there is none.
+    """
     module_name, _, name = text.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise UsageError(f"data '{text}': cannot import '{module_name}' ({error})") from error
+        raise UsageError(f"{what} '{text}': cannot import '{module_name}' ({error})") from error
     if not hasattr(module, name):
-        raise UsageError(f"data '{text}': module '{module_name}' has no '{name}'")
+        raise UsageError(f"{what} '{text}': module '{module_name}' has no '{name}'")
     return getattr(module, name)
 
 

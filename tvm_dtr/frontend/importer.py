@@ -47,8 +47,9 @@ def import_model(
     model: str | os.PathLike[str] | onnx.ModelProto,
     shapes: Shapes | None = None,
     dtype: str | None = None,
+    training: bool = True,
 ) -> ImportedModel:
-    """Import an ONNX model for training.
+    """Import an ONNX model for training, or else for inference.
 
     ``shapes`` gives or overrides the shapes of graph inputs by name. Float initializers become
     parameters, in the order of first use; running statistics become state. Raises ModelError for
@@ -61,7 +62,7 @@ def import_model(
     if dtype is not None:
         proto = cast_model(proto, dtype)
     check_types(proto)
-    return Importer(proto, shapes).run()
+    return Importer(proto, shapes, training).run()
 
 
 def _checked_shapes(shapes: Any) -> dict[str, Sequence[int]]:
@@ -85,7 +86,10 @@ def _check_size(what: str, shape: Sequence[int]) -> None:
 class Importer:
     """Walks the nodes that the outputs need, in order, and converts each."""
 
-    def __init__(self, model: onnx.ModelProto, shapes: dict[str, Sequence[int]]) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, shapes: dict[str, Sequence[int]], training: bool = True
+    ) -> None:
+        self.training = training
         self.graph = model.graph
         self.shapes = shapes
         self.values: dict[str, Value] = {}

@@ -152,7 +152,7 @@ def conv_transpose(node: Node) -> Expr:
 
 @converter("Dropout")
 def dropout(node: Node) -> list[Expr | None]:
-    """Training mode always, as for batch normalization, with a new mask each step.
+    """Training mode as for batch normalization, with a new mask each step.
 
     The mask is a function of the step's random key, of this layer and of the position, so the
     backward pass and recomputations draw it again instead of keeping it.
@@ -162,7 +162,7 @@ def dropout(node: Node) -> list[Expr | None]:
     ratio = float(node.constant(1, node.attr("ratio", 0.5)))
     if not 0 <= ratio < 1:
         raise node.error(f"dropout ratio {ratio:g}; expected a value in [0, 1)")
-    if ratio == 0:
+    if ratio == 0 or not node.training:
         return [x, relay.ones(shape, "bool") if node.wants(1) else None]
     key, stream = node.random_key()
 

@@ -32,6 +32,11 @@ class Node:
         self.updates: dict[str, Expr] = {}
         self._attributes = {a.name: a for a in proto.attribute}
 
+    @property
+    def training(self) -> bool:
+        """Whether the node is converted for training; else for inference."""
+        return self._importer.training
+
     def error(self, message: str) -> ModelError:
         """A ModelError that names this node and op."""
         return ModelError(f"{label(self.proto)}: {message}")

@@ -15,7 +15,7 @@ from .registry import converter
 
 @converter("BatchNormalization")
 def batch_normalization(node: Node) -> list[Expr | None]:
-    """Training mode always: a model that is exported for inference is here to be trained.
+    """Training mode, also for a model that was exported for inference: it is here to be trained.
 
     The running statistics follow ONNX (operator set 15): running * momentum + batch *
     (1 - momentum), with the biased variance of the batch. PyTorch's exporters write
@@ -24,6 +24,8 @@ def batch_normalization(node: Node) -> list[Expr | None]:
     x, gamma, beta = node.tensor(0), node.weight(1), node.weight(2)
     if len(shape_of(x)) < 2:
         raise node.error(f"input {shape_of(x)}; expected at least two axes (N, C, ...)")
+    if not node.training:
+        return [_by_running_statistics(node, x, gamma, beta), None, None]
     norm = batch_norm(x, gamma, beta, node.attr("epsilon", 1e-5))
     momentum = float(node.attr("momentum", 0.9))
     running = []
@@ -34,6 +36,16 @@ def batch_normalization(node: Node) -> list[Expr | None]:
         running.append(old * keep + relay.TupleGetItem(norm, field) * take)
         node.update_running(operand, running[-1])
     return [relay.TupleGetItem(norm, 0), *running]
+
+
+def _by_running_statistics(node: Node, x: Expr, gamma: Expr, beta: Expr) -> Expr:
+    mean, variance = node.running(3), node.running(4)
+    dtype, axes = dtype_of(variance), len(shape_of(x)) - 2
+    scale = gamma / relay.sqrt(variance + relay.const(node.attr("epsilon", 1e-5), dtype))
+    scale, shift = node.typed(scale), node.typed(beta - mean * scale)
+    if axes:
+        scale, shift = (relay.expand_dims(v, 1, axes) for v in (scale, shift))
+    return x * scale + shift
 
 
 @converter("LayerNormalization")

@@ -83,6 +83,7 @@ class _Rewriter:
             ops=self.ops,
             results=results,
             instructions=self.instructions,
+            overwrites=[],  # it may compute again what needs an old value
         )
 
     def _use(self, tensor: int) -> int:

@@ -34,6 +34,11 @@ AddressRuns::Id AddressRuns::Append(uintptr_t start, uint64_t bytes) {
 }
 
 AddressRuns::Id AddressRuns::BestFit(uint64_t bytes) const {
+  if (bytes <= kUnit * kBins) {
+    uint64_t bin = bytes == 0 ? 0 : (bytes - 1) / kUnit;
+    uint64_t fitting = occupied_ >> bin << bin;
+    if (fitting) return bins_[__builtin_ctzll(fitting)];
+  }
   Id best = kNone;
   for (Id node = root_; node != kNone;) {
     if (runs_[node].bytes >= bytes) {
@@ -49,11 +54,34 @@ AddressRuns::Id AddressRuns::BestFit(uint64_t bytes) const {
 AddressRuns::Id AddressRuns::Largest() const {
   Id node = root_;
   while (node != kNone && runs_[node].right != kNone) node = runs_[node].right;
-  return node;
+  if (node != kNone || occupied_ == 0) return node;
+  return bins_[63 - __builtin_clzll(occupied_)];
+}
+
+void AddressRuns::ListInBin(Id id) {
+  uint64_t bin = runs_[id].bytes / kUnit - 1;
+  runs_[id].left = kNone;
+  runs_[id].right = bins_[bin];
+  if (bins_[bin] != kNone) runs_[bins_[bin]].left = id;
+  bins_[bin] = id;
+  occupied_ |= uint64_t{1} << bin;
+}
+
+void AddressRuns::UnlistFromBin(Id id) {
+  uint64_t bin = runs_[id].bytes / kUnit - 1;
+  Id before = runs_[id].left, after = runs_[id].right;
+  if (after != kNone) runs_[after].left = before;
+  if (before != kNone) {
+    runs_[before].right = after;
+    return;
+  }
+  bins_[bin] = after;
+  if (after == kNone) occupied_ &= ~(uint64_t{1} << bin);
 }
 
 // Down to where the new run's priority belongs; what hangs there is cut in two by its key.
 void AddressRuns::List(Id id) {
+  if (Binned(runs_[id].bytes)) return ListInBin(id);
   Id* link = &root_;
   while (*link != kNone && runs_[*link].priority >= runs_[id].priority) {
     link = Before(id, *link) ? &runs_[*link].left : &runs_[*link].right;
@@ -76,6 +104,7 @@ void AddressRuns::List(Id id) {
 }
 
 void AddressRuns::Unlist(Id id) {
+  if (Binned(runs_[id].bytes)) return UnlistFromBin(id);
   Id* link = &root_;
   while (*link != id) {
     DTR_CHECK(*link != kNone, "a free run is not listed");
@@ -134,6 +163,12 @@ void AddressRuns::Validate() const {
     DTR_CHECK(!run.free || !next.free, "two free neighbours were not joined");
   }
   uint64_t listed = 0;
+  for (uint64_t bin = 0; bin < kBins; ++bin) {
+    DTR_CHECK((bins_[bin] != kNone) == (occupied_ >> bin & 1), "a bin is wrongly marked");
+    for (Id id = bins_[bin]; id != kNone; id = runs_[id].right, ++listed) {
+      DTR_CHECK(runs_[id].free && runs_[id].bytes == (bin + 1) * kUnit, "a run is in a wrong bin");
+    }
+  }
   std::vector<Id> path;
   Id node = root_, before = kNone;
   while (node != kNone || !path.empty()) {
