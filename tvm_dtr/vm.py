@@ -140,14 +140,16 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         self.policy_choice: Choice | None = None
         self._auto: AutoPolicy | None = None
         self._seed = seed
-        if budget is not None and self._program is not None:
+        if budget is not None and self._program is not None and not self._program.control_flow:
             if policy == "auto":
                 self._auto = AutoPolicy(self._program, budget, seed, thrash_limit, self.arena)
             self.policy_choice = choose_policy(
                 self._program, budget, policy, seed, thrash_limit, self.arena
             )
             policy = self.policy_choice.policy
-        self.policy = "dtr-eq" if policy == "auto" else policy
+        branches = self._program is not None and self._program.control_flow
+        unpredicted = "dtr-up" if branches else "dtr-eq"
+        self.policy = unpredicted if policy == "auto" else policy
         self._count_workspace(budget)
         limit = float(thrash_limit)
         self._call("configure", _code(budget), self.policy, signed_seed(seed), limit, self.arena)
@@ -171,10 +173,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         planner = planner_of(policy)
         if planner is None:
             return policy
-        if self._program is None:
+        if self._program is None or self._program.control_flow:
+            what = "an executable" if self._program is None else "a program with control flow"
             raise UsageError(
                 f"policy '{policy}' plans for programs of tvm_dtr.build, whose ops are known "
-                "ahead: an executable runs with auto or another policy"
+                f"ahead: {what} runs with auto or another policy"
             )
         if budget is not None:
             self.planned_steps = PlannedSteps(self._program, budget, planner, seed)
@@ -390,7 +393,14 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         next step will do: ``policy``, ``policy_reason`` and ``predicted_slowdown`` (None where
         nothing was predicted).
         """
-        peak = None if self._program is None else self._program.unbudgeted_peak_bytes
+        peak = None
+        if self._program is not None:
+            measured = self._program.control_flow
+            peak = (
+                self._program.measured_peak_bytes
+                if measured
+                else self._program.unbudgeted_peak_bytes
+            )
         choice = self.policy_choice
         facts = {
             "unbudgeted_peak_bytes": peak,

@@ -89,6 +89,14 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print where the time went, by kernel, over all steps but the first",
     )
+    parser.add_argument(
+        "--length",
+        type=args.length,
+        action="append",
+        metavar="NAME=FIRST..LAST",
+        help="sizes of a dimension that changes from step to step, or values of a whole number "
+        "that goes in: time=1..100 (default 1..32)",
+    )
     args.add_build_options(parser)
     parser.set_defaults(command=run_program)
 
@@ -104,6 +112,7 @@ def run_program(arguments: argparse.Namespace) -> int:
         arena=arguments.arena,
         trace=bool(arguments.plot),
         profile=arguments.profile,
+        lengths=dict(arguments.length) if arguments.length else None,
     )
     with contextlib.ExitStack() as stack:
         events = arguments.trace if is_event_file(arguments.trace) else None
