@@ -18,6 +18,8 @@ def held_by_op(program: Program, op: int | None) -> list[dict[str, Any]]:
     Dicts of ``name``, ``role``, ``bytes``, ``pinned`` and ``locks``: inputs, state and constants
     are pinned; the op's operands and workspace are locked. None: nothing runs yet.
     """
+    if program.control_flow:
+        return []
     graph = program.graph
     trained = set(program.parameter_names)
     names = [(spec.name, INPUTS) for spec in program.inputs]

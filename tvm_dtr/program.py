@@ -22,6 +22,7 @@ import onnx
 
 from tvm_dtr import _core
 from tvm_dtr.errors import ModelError, UsageError
+from tvm_dtr.notebook import Figures
 from tvm_dtr.onnx_export import ModelSource, trained_model, with_weights
 from tvm_dtr.training import Result, TensorSpec
 
@@ -135,6 +136,21 @@ class Program:
     def out_of_place(self) -> Program:
         """The same program with no updates in place: old and new state are there together."""
         return replace(self, graph=replace(self.graph, overwrites=[]))
+
+    def figures(self) -> Figures:
+        """Its size in numbers: ops, kernels, inputs and state, and the unbudgeted peak."""
+        peak = self.measured_peak_bytes if self.control_flow else self.unbudgeted_peak_bytes
+        return Figures(
+            inputs=", ".join(f"{spec.name} {spec.shape}" for spec in self.inputs),
+            ops=len(self.graph.ops),
+            kernels=len(self.graph.kernels),
+            parameters=len(self.parameter_names),
+            unbudgeted_peak_bytes=peak,
+            target=self.target,
+        )
+
+    def _repr_html_(self) -> str:
+        return self.figures()._repr_html_()
 
     def save(self, path: str | Path) -> None:
         """Write the program to a file, whole or not at all.
