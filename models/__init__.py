@@ -17,26 +17,40 @@ import onnx
 from tvm_dtr.errors import UsageError
 from tvm_dtr.models.bottleneck import resnet50
 from tvm_dtr.models.densenet import densenet121
+from tvm_dtr.models.early_exit import early_exit
 from tvm_dtr.models.gpt import gpt
 from tvm_dtr.models.lstm import lstm
 from tvm_dtr.models.mlp import mlp
 from tvm_dtr.models.mobilenet import mobilenet
+from tvm_dtr.models.recurrent import gru_loop, lstm_loop
 from tvm_dtr.models.resnet import resnet
+from tvm_dtr.models.scan_language_model import scan_language_model
+from tvm_dtr.models.tree_lstm import complete_tree, random_tree, tree_lstm
 from tvm_dtr.models.unet import unet
+from tvm_dtr.models.unrolled_gan import unrolled_gan
 from tvm_dtr.models.vgg import vgg16
 
 __all__ = [
+    "CONTROL_FLOW",
     "MODELS",
     "ModelInfo",
+    "complete_tree",
     "densenet121",
+    "early_exit",
     "gpt",
+    "gru_loop",
     "lstm",
+    "lstm_loop",
     "make",
     "mlp",
     "mobilenet",
+    "random_tree",
     "resnet",
     "resnet50",
+    "scan_language_model",
+    "tree_lstm",
     "unet",
+    "unrolled_gan",
     "vgg16",
 ]
 
@@ -85,8 +99,17 @@ MODELS: dict[str, ModelInfo] = {
         partial(unet, size=256, width=64),
     ),
     "gpt": ModelInfo("GPT of 4 layers of 128, bytes", (128,), 842_496, gpt),
+    "lstm-loop": ModelInfo("LSTM of 256, as many steps as x has", (64,), 331_274, lstm_loop),
+    "gru-loop": ModelInfo("GRU of 256, as many steps as x has", (64,), 249_098, gru_loop),
+    "tree-lstm": ModelInfo("Tree-LSTM of 128, a tree a step", (64,), 190_085, tree_lstm),
+    "unrolled-gan": ModelInfo("GAN, inner steps as many as given", (32,), 20_800, unrolled_gan),
+    "scan-lm": ModelInfo("Recurrent language model, bytes", (64,), 98_816, scan_language_model),
+    "early-exit": ModelInfo("MLP that stops where it is sure", (784,), 469_268, early_exit),
     "gpt2": ModelInfo("GPT-2 of 12 layers of 768", (1024,), 124_439_808, partial(gpt, **_GPT2)),
 }
+
+# Models with loops, branches or trees: their inputs are their own, and their lengths open.
+CONTROL_FLOW = ("lstm-loop", "gru-loop", "scan-lm", "early-exit", "tree-lstm", "unrolled-gan")
 
 
 def make(name: str, *, batch: int | None = 64, seed: int = 0) -> onnx.ModelProto:

@@ -165,6 +165,7 @@ def scaled_graph(graph: Any, batch: int, rows: int, fixed: set[tuple[int, ...]])
     from .compile.opgraph import Kernel, OpGraph, OpInfo
 
     factor = rows / batch
+    fixed = fixed | {shape[::-1] for shape in fixed}  # gradients are transposed at times
     grows = [tensor.shape not in fixed and _by_row(tensor.shape, batch) for tensor in graph.tensors]
     storages = list(graph.storages)
     for tensor, grown in zip(graph.tensors, grows, strict=True):

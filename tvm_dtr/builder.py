@@ -11,8 +11,9 @@ import numpy as np
 import onnx
 from tvm import relay
 
-from .autodiff import cluster_elementwise, gradients, inline_composites
+from .autodiff import cluster_elementwise, inline_composites
 from .autodiff.scalars import scalar
+from .control_flow import differentiate, lower_step
 from .errors import ModelError, UsageError
 from .frontend import ImportedModel, import_model
 from .frontend.load import load_model
@@ -68,7 +69,10 @@ def make_training_step(
     frozen = _matching(freeze, imported.parameter_names)
     value = make_loss(loss, imported.outputs)
     step = _StepBuilder(imported, value, optimizer, frozen, clipping).build()
-    given = {name: tuple(int(n) for n in shape) for name, shape in (shapes or {}).items()}
+    given = {
+        name: tuple(n if isinstance(n, str) else int(n) for n in shape)
+        for name, shape in (shapes or {}).items()
+    }
     step.source = ModelSource(strip_weights(proto, step.initial_state), loss, given, dtype)
     return step
 
@@ -220,12 +224,12 @@ class _StepBuilder:
         updates = self.model.running_updates
         fields = [loss, *(e for _, e in self.model.outputs), *updates.values()]
         names = list(self.variables)
-        function = relay.Function([self.variables[n] for n in names], relay.Tuple(fields))
-        typed = infer_function(function)
-        fields = cluster_elementwise(list(typed.body.fields))
-        typed = infer_function(relay.Function(typed.params, relay.Tuple(fields)))
-        self.variables = dict(zip(names, typed.params, strict=True))
-        loss, *rest = typed.body.fields
+        graph = self.model.control_flow.graph([self.variables[n] for n in names], fields)
+        if not self.model.control_flow:
+            fields = cluster_elementwise(graph.results)
+            graph = self.model.control_flow.graph(graph.params, fields)
+        self.variables = dict(zip(names, graph.params, strict=True))
+        loss, *rest = graph.results
         count = len(self.model.outputs)
         self.model.outputs = [
             (n, e) for (n, _), e in zip(self.model.outputs, rest[:count], strict=True)
@@ -236,7 +240,9 @@ class _StepBuilder:
     def _add_gradients(self, loss: Expr) -> list[str]:
         """Updates or gradients, last layer first; returns the names that have a gradient."""
         names = self._backward_order(loss)
-        grads = gradients(loss, scalar(1, dtype_of(loss)), [self.variables[n] for n in names])
+        wrt = [self.variables[n] for n in names]
+        seed = scalar(1, dtype_of(loss))
+        grads, self.sharing = differentiate(self.model.control_flow, [loss], [seed], wrt)
         found = {n: g for n, g in zip(names, grads, strict=True) if g is not None}
         if not found:
             frozen = f" ({len(self.frozen)} are frozen)" if self.frozen else ""
@@ -314,18 +320,24 @@ class _StepBuilder:
             self._add(f"{slot}:{name}", "state", expr)
 
     def _finish(self, trained: list[str]) -> TrainingStep:
-        fields = inline_composites([expr for _, expr in self.results])
+        fields = inline_composites(self.sharing([expr for _, expr in self.results]))
         names = [spec.name for spec in self.inputs] + list(self.state)
-        params = [self.variables[name] for name in names]
-        function = infer_function(relay.Function(params, relay.Tuple(fields)))
-        fields = use_own_kernels(list(function.body.fields))
-        function = infer_function(relay.Function(function.params, relay.Tuple(fields)))
+        control_flow = self.model.control_flow
+        graph = control_flow.graph([self.variables[name] for name in names], fields)
+        fields = use_own_kernels(graph.results)
+        module = None
+        if control_flow:
+            module = lower_step(graph.params, fields, control_flow)
+            function = module["main"]
+        else:
+            function = infer_function(relay.Function(graph.params, relay.Tuple(fields)))
         state = [
             TensorSpec(n, *tensor_type(p))
-            for n, p in zip(self.state, function.params[len(self.inputs) :], strict=True)
+            for n, p in zip(self.state, graph.params[len(self.inputs) :], strict=True)
         ]
         return TrainingStep(
             function=function,
+            module=module,
             inputs=self.inputs,
             state=state,
             initial_state=self.state,

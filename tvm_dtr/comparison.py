@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import statistics
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -143,9 +144,8 @@ class _Run:
             choice = self.vm.policy_choice
             self.row["predicted_slowdown"] = choice.prediction["slowdown"]
             self.row["predicted_peak_bytes"] = choice.prediction["peak_bytes"]
-            if method == PLAN and self.vm.wait_for_plan():
-                schedule = self.vm.planned_steps.schedule
-                self._predicted(schedule)
+            if method == PLAN:
+                self._wait_for_plan(time_limit)
             return
         found, schedule = plan_row(graph, method, budget, time_limit, seed)
         copied = ("result", "error", "planning_seconds")
@@ -155,6 +155,13 @@ class _Run:
         self._predicted(schedule)
         planned = planned_program(program, schedule)
         self.vm = tvm_dtr.VirtualMachine(planned, memory_budget=budget, policy="dtr-eq")
+
+    def _wait_for_plan(self, time_limit: float) -> None:
+        self.vm.planned_steps.time_limit = time_limit
+        started = time.perf_counter()
+        if self.vm.wait_for_plan():
+            self._predicted(self.vm.planned_steps.schedule)
+        self.row["planning_seconds"] = time.perf_counter() - started
 
     def _predicted(self, schedule: Any) -> None:
         self.row["predicted_slowdown"] = schedule.slowdown

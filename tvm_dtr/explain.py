@@ -18,6 +18,8 @@ def held_by_op(program: Program, op: int | None) -> list[dict[str, Any]]:
     Dicts of ``name``, ``role``, ``bytes``, ``pinned`` and ``locks``: inputs, state and constants
     are pinned; the op's operands and workspace are locked. None: nothing runs yet.
     """
+    if program.control_flow:
+        return []
     graph = program.graph
     trained = set(program.parameter_names)
     names = [(spec.name, INPUTS) for spec in program.inputs]
@@ -72,7 +74,8 @@ def remedies(program: Program, budget: int, needed: int) -> list[str]:
     point = predict(program.replay, needed)
     slowdown = "" if point.slowdown is None else f" (predicted slowdown {point.slowdown:.2f})"
     lines = [f"give {format_bytes(needed)}: --memory-budget {needed}{slowdown}"]
-    batch = program.inputs[0].shape[0] if program.inputs and program.inputs[0].shape else 0
+    first = program.inputs[0].shape[0] if program.inputs and program.inputs[0].shape else 0
+    batch = first if isinstance(first, int) else 0
     fewer = largest_batch(program, budget) if batch > 1 else 0
     if 0 < fewer < batch:
         lines.append(f"use a batch of about {fewer} in place of {batch}")

@@ -37,7 +37,7 @@ class ModelSource:
 
     graph: bytes
     loss: str
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: dict[str, tuple[int | str, ...]] = field(default_factory=dict)
     dtype: str | None = None
 
 

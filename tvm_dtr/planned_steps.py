@@ -46,6 +46,7 @@ class PlannedSteps:
     def __init__(self, program: Any, budget: int, planner: str, seed: int) -> None:
         self.schedule: Schedule | None = None
         self.reason: str | None = None
+        self.time_limit = TIME_LIMIT
         self._program, self._budget, self._planner, self._seed = program, budget, planner, seed
         self._background: BackgroundPlan | None = None
 
@@ -54,7 +55,7 @@ class PlannedSteps:
         if self._background is None:
             self._background = BackgroundPlan(
                 graph_of_program(self._program), self._budget - _SLAB_RESERVE_BYTES,
-                self._planner, time_limit=TIME_LIMIT, seed=self._seed,
+                self._planner, time_limit=self.time_limit, seed=self._seed,
             )  # fmt: skip
             self.reason = "planning"
 

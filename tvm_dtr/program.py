@@ -15,13 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 
 from tvm_dtr import _core
-from tvm_dtr.errors import ModelError
+from tvm_dtr.errors import ModelError, UsageError
+from tvm_dtr.notebook import Figures
 from tvm_dtr.onnx_export import ModelSource, trained_model, with_weights
 from tvm_dtr.training import Result, TensorSpec
 
@@ -37,7 +38,9 @@ class Program:
 
     executable: function "main" takes `inputs` then `state`, in order, and returns the tuple of
     `results`. initial_state: an array for each of `state`. library_path: the shared library of
-    kernels, in a folder that is removed when the process ends.
+    kernels, in a folder that is removed when the process ends. control_flow: branches or loops
+    depend on the data, so that no graph stands for all steps (`graph` has kernels but no ops), and
+    what a step needs is known by `measure` only (measured_peak_bytes).
     """
 
     executable: Executable
@@ -49,6 +52,8 @@ class Program:
     target: str
     library_path: str
     parameter_names: list[str] = field(default_factory=list)
+    control_flow: bool = False
+    measured_peak_bytes: int | None = None
     source: ModelSource | None = field(default=None, repr=False)
 
     @cached_property
@@ -56,12 +61,49 @@ class Program:
         """One step on the runtime without its kernels: what a budget will do, in milliseconds."""
         from tvm_dtr.replay import replay_of_program
 
+        if self.control_flow:
+            raise UsageError(
+                "this program's control flow depends on its data: its ops are not known before "
+                "they run, so it can be neither replayed nor planned; run it with a policy"
+            )
         return replay_of_program(self)
 
     @cached_property
     def unbudgeted_peak_bytes(self) -> int:
         """The most bytes in use at a time when nothing is ever evicted."""
+        if self.control_flow:
+            if self.measured_peak_bytes is None:
+                raise UsageError(
+                    "this program's control flow depends on its data: its peak without a budget is "
+                    "known only after program.measure(inputs); or give the budget in bytes"
+                )
+            return self.measured_peak_bytes
         return self.replay.run(steps=2)["peak_bytes"]
+
+    def measure(self, *inputs: Mapping[str, Any]) -> int:
+        """Runs a step without a budget on each of ``inputs`` (name -> array, as for
+        ``VirtualMachine.step``); returns the highest peak in bytes, state and inputs included.
+
+        For programs with control flow: the result becomes ``unbudgeted_peak_bytes``, which budgets
+        in percent refer to, and is saved with the program. The state is not changed.
+
+        Raises:
+            InputError: inputs that do not fit.
+        """
+        from tvm_dtr.vm import VirtualMachine
+
+        peak = self.measured_peak_bytes or 0
+        vm = VirtualMachine(self)
+        for given in inputs:
+            vm.set_parameters(self.initial_state)
+            vm.step(**given)
+            vm.set_parameters(self.initial_state)
+            vm.step(**given)  # the second holds what steps leave behind, too
+            peak = max(peak, vm.stats["peak_bytes"])
+        if self.control_flow:
+            self.measured_peak_bytes = peak
+            self.__dict__.pop("unbudgeted_peak_bytes", None)
+        return peak
 
     @cached_property
     def evaluation(self) -> Program:
@@ -94,6 +136,21 @@ class Program:
     def out_of_place(self) -> Program:
         """The same program with no updates in place: old and new state are there together."""
         return replace(self, graph=replace(self.graph, overwrites=[]))
+
+    def figures(self) -> Figures:
+        """Its size in numbers: ops, kernels, inputs and state, and the unbudgeted peak."""
+        peak = self.measured_peak_bytes if self.control_flow else self.unbudgeted_peak_bytes
+        return Figures(
+            inputs=", ".join(f"{spec.name} {spec.shape}" for spec in self.inputs),
+            ops=len(self.graph.ops),
+            kernels=len(self.graph.kernels),
+            parameters=len(self.parameter_names),
+            unbudgeted_peak_bytes=peak,
+            target=self.target,
+        )
+
+    def _repr_html_(self) -> str:
+        return self.figures()._repr_html_()
 
     def save(self, path: str | Path) -> None:
         """Write the program to a file, whole or not at all.

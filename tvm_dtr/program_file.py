@@ -103,6 +103,8 @@ def _manifest(program: Program, members: dict[str, bytes]) -> dict[str, Any]:
         "state": [asdict(spec) for spec in program.state],
         "results": [asdict(result) for result in program.results],
         "parameter_names": program.parameter_names,
+        "control_flow": program.control_flow,
+        "measured_peak_bytes": program.measured_peak_bytes,
         "graph": program.graph.to_dict(),
         "source": _source_entry(program),
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
@@ -194,6 +196,8 @@ def _program(manifest: dict[str, Any], members: dict[str, bytes]) -> Program:
             for spec, data in zip(state, arrays, strict=True)
         },
         parameter_names=manifest["parameter_names"],
+        control_flow=manifest.get("control_flow", False),
+        measured_peak_bytes=manifest.get("measured_peak_bytes"),
         source=_source(manifest.get("source"), members),
         target=manifest["target"],
         library_path=str(library_path),

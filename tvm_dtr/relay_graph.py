@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tvm import IRModule, TVMError, relay
+from tvm import IRModule, TVMError, relay, tir
+from tvm.ir import Op
 from tvm.ir.diagnostics import override_renderer
 from tvm.relay.expr import ExprWithOp as Expr
 
@@ -15,12 +16,17 @@ from tvm.relay.expr import ExprWithOp as Expr
 def children(expr: Expr) -> list[Expr]:
     """What ``expr`` is computed from, in evaluation order."""
     if isinstance(expr, relay.Call):
-        return list(expr.args)
+        return [expr.op, *expr.args] if _calls_value(expr) else list(expr.args)
     if isinstance(expr, relay.Tuple):
         return list(expr.fields)
     if isinstance(expr, relay.TupleGetItem):
         return [expr.tuple_value]
     return []
+
+
+def _calls_value(call: relay.Call) -> bool:
+    """Whether what is called is itself computed: a closure, such as a pullback."""
+    return isinstance(call.op, relay.TupleGetItem)
 
 
 def post_order(roots: Iterable[Expr], known: Iterable[Expr] = ()) -> list[Expr]:
@@ -51,7 +57,8 @@ def rebuild(expr: Expr, mapped: Callable[[Expr], Expr], span: relay.Span | None 
         return expr
     if isinstance(expr, relay.Call):
         span = span if restamp else expr.span
-        return relay.Call(expr.op, new, expr.attrs, expr.type_args, span)
+        op = new.pop(0) if _calls_value(expr) else expr.op
+        return relay.Call(op, new, expr.attrs, expr.type_args, span)
     if isinstance(expr, relay.Tuple):
         return relay.Tuple(new)
     return relay.TupleGetItem(new[0], expr.index)
@@ -78,10 +85,26 @@ def source_of(expr: Expr) -> str | None:
     return expr.span.source_name.name if getattr(expr, "span", None) is not None else None
 
 
+def calls_op(expr: Expr, *names: str) -> bool:
+    """Whether ``expr`` is a call of a Relay op of one of these names."""
+    return isinstance(expr, relay.Call) and isinstance(expr.op, Op) and expr.op.name in names
+
+
+class DynamicShapeError(Exception):
+    """A size is asked for that is known at run time only."""
+
+
 def tensor_type(expr: Expr) -> tuple[tuple[int, ...], str]:
     """Shape and dtype of a type-inferred tensor expression."""
     checked = expr.checked_type
+    if is_dynamic(expr):
+        raise DynamicShapeError(f"the size of a {checked.dtype} tensor is known at run time only")
     return tuple(int(d) for d in checked.shape), checked.dtype
+
+
+def is_dynamic(expr: Expr) -> bool:
+    """Whether some size of a tensor expression is known at run time only."""
+    return any(isinstance(d, tir.Any) for d in expr.checked_type.shape)
 
 
 def shape_of(expr: Expr) -> tuple[int, ...]:
@@ -118,9 +141,13 @@ def infer_local(expr: Expr) -> Expr:
     return expr
 
 
-def infer_function(function: relay.Function) -> relay.Function:
-    """The function with every expression typed (a copy)."""
-    module = IRModule.from_expr(function)
+def infer_module(module: IRModule) -> IRModule:
+    """The module with every expression typed."""
     typed = _quietly(lambda: relay.transform.InferType()(module))
     assert isinstance(typed, IRModule)
-    return typed["main"]
+    return typed
+
+
+def infer_function(function: relay.Function) -> relay.Function:
+    """The function with every expression typed (a copy)."""
+    return infer_module(IRModule.from_expr(function))["main"]

@@ -16,7 +16,7 @@ class Spec(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int | str, ...]: ...
     @property
     def dtype(self) -> str: ...
     @property
@@ -58,12 +58,14 @@ def _check(
 ) -> dict[str, np.ndarray]:
     expected = {spec.name: spec for spec in specs}
     arrays = {}
+    sizes: dict[str, tuple[int, str]] = {}  # of named dimensions, and where they were first met
     for name, value in given.items():
         if name not in expected:
             problems.append(f"unknown {what} '{name}' (known: {', '.join(expected) or 'none'})")
             continue
         try:
             arrays[name] = _convert(expected[name], value)
+            _check_names(expected[name], arrays[name].shape, sizes)
         except ValueError as error:
             problems.append(f"{what} '{name}': {error}")
     if problems:
@@ -76,13 +78,28 @@ def _convert(spec: Spec, value: Any) -> np.ndarray:
         value = value.numpy()
     array = np.asarray(value)
     dtype = np.dtype(spec.dtype)
-    if array.shape != tuple(spec.shape):
+    if not _fits(array.shape, spec.shape):
         raise ValueError(f"expected {_form(spec)}, got {_got(array)}")
     is_typed = isinstance(value, np.ndarray | np.generic)
     if not _converts(array.dtype, dtype, is_typed):
         raise ValueError(f"expected {_form(spec)}, got {_got(array)}: convert it first")
     _check_classes(spec, array)
-    return np.ascontiguousarray(array, dtype=dtype).reshape(spec.shape)
+    return np.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
+
+
+def _fits(shape: tuple[int, ...], expected: tuple[int | str, ...]) -> bool:
+    return len(shape) == len(expected) and all(
+        isinstance(e, str) or n == e for n, e in zip(shape, expected, strict=True)
+    )
+
+
+def _check_names(spec: Spec, shape: tuple[int, ...], sizes: dict[str, tuple[int, str]]) -> None:
+    """The same name means the same size, in all inputs."""
+    for name, size in zip(spec.shape, shape, strict=True):
+        if isinstance(name, str):
+            first, owner = sizes.setdefault(name, (size, spec.name))
+            if first != size:
+                raise ValueError(f"'{name}' is {size}, but {first} in '{owner}'")
 
 
 def _check_classes(spec: Spec, array: np.ndarray) -> None:
@@ -102,7 +119,7 @@ def _converts(given: np.dtype, expected: np.dtype, is_typed: bool) -> bool:
 
 
 def _form(spec: Spec) -> str:
-    return f"{spec.dtype}{list(spec.shape)}"
+    return f"{spec.dtype}[{', '.join(map(str, spec.shape))}]"
 
 
 def _got(array: np.ndarray) -> str:

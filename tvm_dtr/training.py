@@ -15,12 +15,13 @@ from .onnx_export import ModelSource
 class TensorSpec:
     """A tensor that goes into a step.
 
-    ``classes``: its values are 0 to ``classes - 1``, if set. ``default``: what a scalar is where a
-    step is given none.
+    ``shape``: a name stands for a size that may change from step to step; the same name is the
+    same size. ``classes``: its values are 0 to ``classes - 1``, if set. ``default``: what a scalar
+    is where a step is given none.
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
     dtype: str
     classes: int | None = None
     default: float | None = None
@@ -48,6 +49,9 @@ class TrainingStep:
     from the last layer to the first, each as soon as its gradient is final. Nothing is written in
     place: state goes in and comes out as values.
 
+    With control flow that depends on the data, ``module`` is the whole of it, not yet typed: a
+    Relay module of recursive functions whose "main" is ``function``.
+
     ``source``: what the step was built from, where it can be had back.
     ``parameter_names`` is the trainable part of the state; ``sources`` maps the spans of calls to
     (name, op) of the ONNX node they come from.
@@ -60,7 +64,8 @@ class TrainingStep:
     results: list[Result]
     parameter_names: list[str]
     sources: dict[str, tuple[str, str]] = field(default_factory=dict)
+    module: Any = None
     source: ModelSource | None = None
 
 
-Shapes = Mapping[str, Sequence[int]]
+Shapes = Mapping[str, Sequence[int | str]]

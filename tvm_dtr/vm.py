@@ -13,14 +13,17 @@ import numpy as np
 
 from . import _core
 from .budget import Budget, format_bytes, parse_budget
+from .compile.opgraph import tensor_bytes
 from .errors import BudgetError, DTRError, InputError, ThrashError, UsageError
 from .explain import held_by_op
 from .kernel_library import export_kernels
 from .measured_costs import AutoPolicy, mean_costs
 from .memory import UNLIMITED, Memory
+from .notebook import Figures
 from .plugin import load_plugin
 from .replay import Choice, arena_for, choose_policy
 from .step_inputs import check_inputs, check_state
+from .trace.header import OPTIMIZER, PARAMETERS, state_role
 from .vm_arguments import (
     check_arguments,
     is_executable,
@@ -137,14 +140,16 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         self.policy_choice: Choice | None = None
         self._auto: AutoPolicy | None = None
         self._seed = seed
-        if budget is not None and self._program is not None:
+        if budget is not None and self._program is not None and not self._program.control_flow:
             if policy == "auto":
                 self._auto = AutoPolicy(self._program, budget, seed, thrash_limit, self.arena)
             self.policy_choice = choose_policy(
                 self._program, budget, policy, seed, thrash_limit, self.arena
             )
             policy = self.policy_choice.policy
-        self.policy = "dtr-eq" if policy == "auto" else policy
+        branches = self._program is not None and self._program.control_flow
+        unpredicted = "dtr-up" if branches else "dtr-eq"
+        self.policy = unpredicted if policy == "auto" else policy
         self._count_workspace(budget)
         limit = float(thrash_limit)
         self._call("configure", _code(budget), self.policy, signed_seed(seed), limit, self.arena)
@@ -168,10 +173,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         planner = planner_of(policy)
         if planner is None:
             return policy
-        if self._program is None:
+        if self._program is None or self._program.control_flow:
+            what = "an executable" if self._program is None else "a program with control flow"
             raise UsageError(
                 f"policy '{policy}' plans for programs of tvm_dtr.build, whose ops are known "
-                "ahead: an executable runs with auto or another policy"
+                f"ahead: {what} runs with auto or another policy"
             )
         if budget is not None:
             self.planned_steps = PlannedSteps(self._program, budget, planner, seed)
@@ -387,15 +393,44 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         next step will do: ``policy``, ``policy_reason`` and ``predicted_slowdown`` (None where
         nothing was predicted).
         """
-        peak = None if self._program is None else self._program.unbudgeted_peak_bytes
+        peak = None
+        if self._program is not None:
+            measured = self._program.control_flow
+            peak = (
+                self._program.measured_peak_bytes
+                if measured
+                else self._program.unbudgeted_peak_bytes
+            )
         choice = self.policy_choice
-        return (self._last or self._measured()) | {
+        facts = {
             "unbudgeted_peak_bytes": peak,
             "steps": self._steps,
             "policy": self.policy,
             "policy_reason": None if choice is None else choice.reason(),
             "predicted_slowdown": None if choice is None else choice.prediction["slowdown"],
         }
+        return Figures((self._last or self._measured()) | facts)
+
+    def memory_report(self) -> Figures:
+        """Bytes held at this moment: ``parameters_bytes`` and ``optimizer_state_bytes`` as their
+        arrays have them; ``other_bytes``, the rest in use (inputs, constants, outputs, rounding);
+        ``free_bytes``, mapped and unused; ``mapped_bytes``, their sum; ``budget_bytes`` (None: no
+        budget) and ``peak_bytes`` of the last step.
+        """
+        counters = self.counters()
+        trained = set() if self._program is None else set(self._program.parameter_names)
+        sizes = {PARAMETERS: 0, OPTIMIZER: 0}
+        for spec in [] if self._program is None else self._program.state:
+            sizes[state_role(spec.name, trained)] += tensor_bytes(spec.shape, spec.dtype)
+        return Figures(
+            parameters_bytes=sizes[PARAMETERS],
+            optimizer_state_bytes=sizes[OPTIMIZER],
+            other_bytes=counters["active_bytes"] - sum(sizes.values()),
+            free_bytes=counters["mapped_bytes"] - counters["active_bytes"],
+            mapped_bytes=counters["mapped_bytes"],
+            budget_bytes=self.stats["budget_bytes"],
+            peak_bytes=self.stats["peak_bytes"],
+        )
 
     def counters(self) -> dict[str, Any]:
         """Everything the VM counts, at this moment."""

@@ -161,6 +161,10 @@ class Runtime {
   const Stats& stats() const { return stats_; }
   void ResetStats() { stats_ = Stats(); }
   double clock() const { return clock_; }
+  // Makes a tensor's storage dearer than the ops that fill it, for the choice of what to evict.
+  void RaiseCost(TensorId tensor, double cost) {
+    ChangeCost(graph_.tensors_[tensor].storage, cost);
+  }
   double last_run_cost() const { return last_run_cost_; }
   const Arena& arena() const { return *arena_; }
   uint64_t pinned_bytes() const { return pinned_bytes_; }

@@ -2,13 +2,13 @@
 #include <unordered_map>
 
 #include "relay_vm/report.h"
+#include "relay_vm/values.h"
 #include "relay_vm/vm.h"
 
 namespace dtr::relay_vm {
 
 using tvm::runtime::ADT;
 using tvm::runtime::ADTObj;
-using tvm::runtime::vm::VMClosure;
 
 namespace {
 
@@ -32,10 +32,10 @@ ObjectRef Assemble(Pending pending) {
   if (const auto* data = pending.object->IsInstance<ADTObj>()
                              ? static_cast<const ADTObj*>(pending.object)
                              : nullptr) {
-    return ADT(data->tag, pending.parts.begin(), pending.parts.end());
+    return MakeData(data->tag, pending.parts.begin(), pending.parts.end());
   }
   const auto* closure = static_cast<const VMClosureObj*>(pending.object);
-  return VMClosure(closure->func_index, std::move(pending.parts));
+  return MakeClosure(closure->func_index, std::move(pending.parts));
 }
 
 bool IsLeaf(const ObjectRef& value) {

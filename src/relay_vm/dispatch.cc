@@ -1,13 +1,12 @@
 // The dispatch loop: one method for each opcode.
+#include "relay_vm/values.h"
 #include "relay_vm/vm.h"
 
 namespace dtr::relay_vm {
 
-using tvm::runtime::ADT;
 using tvm::runtime::ADTObj;
 using tvm::runtime::make_object;
 using tvm::runtime::vm::Opcode;
-using tvm::runtime::vm::VMClosure;
 
 // Runs until the outermost frame returns; its value is then in result_ and its frame still there,
 // so that handing the value over can fail and be tried again.
@@ -52,7 +51,7 @@ void DtrVirtualMachine::PushFrame(const VMFunction& function, RegName result) {
   if (!calls_.empty()) calls_.back().pc = pc_;
   base_ = registers_.size();
   registers_.resize(base_ + static_cast<size_t>(function.register_file_size));
-  calls_.push_back({&function, 0, base_, result});
+  calls_.push_back({&function, 0, base_, result, engine_->runtime().stats().compute_cost});
   code_ = function.instructions.data();
   pc_ = 0;
 }
@@ -79,26 +78,58 @@ bool DtrVirtualMachine::Ret(const Instruction& in) {
   return false;
 }
 
+// What the caller kills right after a call is read by nobody once the arguments are taken, so it
+// goes before the callee runs: else a recursion would hold the arguments of all its calls until it
+// returns, and a loop's pullback all activations until its last one.
+void DtrVirtualMachine::KillAfterCall(size_t caller, Index next, RegName result) {
+  const Instruction* code = calls_[calls_.size() - 2].function->instructions.data();
+  for (const Instruction* in = code + next; in->op == Opcode::KillRegister; ++in) {
+    if (in->dst != result) registers_[caller + static_cast<size_t>(in->dst)] = ObjectRef();
+  }
+}
+
+// A function that calls itself is a loop, and what an iteration made for the next one is what all
+// later iterations are made from. The op that made it last is often cheap; bringing it back takes
+// the iteration. Scored by the op alone, such tensors are evicted first and from then on every
+// recomputation starts at the loop's beginning: so they are charged the iteration's work.
+void DtrVirtualMachine::ChargeCarried(const Instruction& in) {
+  const double work = engine_->runtime().stats().compute_cost - calls_.back().work;
+  for (Index i = 0; i < in.num_args; ++i) {
+    const ObjectRef& value = Register(in.invoke_args_registers[i]);
+    const bool passed_on = in.invoke_args_registers[i] < in.num_args;  // was a parameter
+    if (passed_on || !value.defined() || !value->IsInstance<TensorHandleObj>()) continue;
+    const auto* handle = static_cast<const TensorHandleObj*>(value.get());
+    if (handle->tensor != kNone) engine_->runtime().RaiseCost(handle->tensor, work);
+  }
+}
+
 void DtrVirtualMachine::Invoke(const Instruction& in) {
+  if (&exec_->functions[in.func_index] == calls_.back().function) ChargeCarried(in);
   const size_t caller = base_;
-  pc_++;
+  const Index next = ++pc_;
   PushFrame(exec_->functions[in.func_index], in.dst);
   for (Index i = 0; i < in.num_args; ++i) {
     Register(i) = registers_[caller + static_cast<size_t>(in.invoke_args_registers[i])];
   }
+  KillAfterCall(caller, next, in.dst);
 }
 
 void DtrVirtualMachine::InvokeClosure(const Instruction& in) {
   ObjectRef value = Register(in.closure);
-  const auto* closure = value.as<VMClosureObj>();
-  DTR_CHECK(closure, "invoke_closure reads what is no closure");
+  DTR_CHECK(value.as<VMClosureObj>(), "invoke_closure reads what is no closure");
+  auto* closure = static_cast<VMClosureObj*>(const_cast<Object*>(value.get()));
   const size_t caller = base_;
-  pc_++;
+  const Index next = ++pc_;
   PushFrame(exec_->functions[closure->func_index], in.dst);
-  Index argument = 0;
-  for (const ObjectRef& variable : closure->free_vars) Register(argument++) = variable;
+  Index argument = static_cast<Index>(closure->free_vars.size());
   for (Index i = 0; i < in.num_closure_args; ++i) {
     Register(argument++) = registers_[caller + static_cast<size_t>(in.closure_args[i])];
+  }
+  KillAfterCall(caller, next, in.dst);
+  argument = 0;
+  const bool last_call = value.unique();
+  for (ObjectRef& variable : closure->free_vars) {
+    Register(argument++) = last_call ? std::move(variable) : variable;
   }
 }
 
@@ -120,7 +151,8 @@ void DtrVirtualMachine::AllocADT(const Instruction& in) {
   std::vector<ObjectRef> fields;
   fields.reserve(static_cast<size_t>(in.num_fields));
   for (Index i = 0; i < in.num_fields; ++i) fields.push_back(Register(in.datatype_fields[i]));
-  Register(in.dst) = ADT(static_cast<int32_t>(in.constructor_tag), fields.begin(), fields.end());
+  Register(in.dst) =
+      MakeData(static_cast<int32_t>(in.constructor_tag), fields.begin(), fields.end());
   pc_++;
 }
 
@@ -128,7 +160,7 @@ void DtrVirtualMachine::AllocClosure(const Instruction& in) {
   std::vector<ObjectRef> variables;
   variables.reserve(static_cast<size_t>(in.num_freevar));
   for (Index i = 0; i < in.num_freevar; ++i) variables.push_back(Register(in.free_vars[i]));
-  Register(in.dst) = VMClosure(static_cast<size_t>(in.clo_index), std::move(variables));
+  Register(in.dst) = MakeClosure(static_cast<size_t>(in.clo_index), std::move(variables));
   pc_++;
 }
 

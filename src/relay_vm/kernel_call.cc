@@ -1,9 +1,22 @@
 // invoke_packed: from registers to a call of the core.
+#include <algorithm>
+
 #include "relay_vm/vm.h"
 
 namespace dtr::relay_vm {
 
 using tvm::runtime::ADTObj;
+
+namespace {
+
+constexpr uint32_t kRunsToLearn = 4;  // the first finds cold caches and threads that sleep
+
+void LearnCost(Kernel* kernel, double cost_ns) {
+  kernel->least_ns = kernel->trials == 0 ? cost_ns : std::min(kernel->least_ns, cost_ns);
+  if (++kernel->trials == kRunsToLearn) kernel->cost_ns = kernel->least_ns;
+}
+
+}  // namespace
 
 // Arguments are inputs, then `output_size` outputs; a tuple stands for its fields.
 void DtrVirtualMachine::InvokePacked(const Instruction& in) {
@@ -128,7 +141,7 @@ void DtrVirtualMachine::CallKernel(KernelId id) {
       kernel.workspace_bytes = error.needed;
     }
   }
-  if (kernel.cost_ns < 0) kernel.cost_ns = runtime.last_run_cost();
+  if (kernel.cost_ns < 0) LearnCost(&kernel, runtime.last_run_cost());
 }
 
 void DtrVirtualMachine::UndoOutputs() {

@@ -24,7 +24,9 @@ struct Origin {
 struct Kernel {
   std::string name;
   tvm::runtime::PackedFunc function;
-  double cost_ns = -1;           // negative: not measured yet
+  double cost_ns = -1;           // negative: not known yet
+  double least_ns = 0;           // of the runs so far, while the cost is not known
+  uint32_t trials = 0;           // runs while the cost is not known
   uint64_t workspace_bytes = 0;  // reserved for each run
   bool workspace_known = false;  // else learned: a run that lacks some is made again
   double seconds = 0;            // of its runs since ResetTimes

@@ -94,7 +94,8 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
     const VMFunction* function;
     Index pc;  // where to go on, valid while a callee runs
     size_t base;
-    RegName result;  // register of the caller that takes what it returns
+    RegName result;   // register of the caller that takes what it returns
+    double work = 0;  // the model's own, until the call
   };
   // What is being invoked from outside; kept after a BudgetError.
   struct Invocation {
@@ -147,6 +148,8 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   // dispatch.cc: one method for each opcode. They leave pc_ at the next instruction.
   void Dispatch();
   void PushFrame(const VMFunction& function, RegName result);
+  void ChargeCarried(const Instruction& in);
+  void KillAfterCall(size_t caller, Index next, RegName result);
   void Move(const Instruction& in);
   bool Ret(const Instruction& in);  // true when the outermost frame is ready to return
   void Invoke(const Instruction& in);

@@ -10,7 +10,8 @@ from tvm_dtr.frontend import CONVERTERS
 from tvm_dtr.frontend.limits import NOT_DIFFERENTIABLE
 
 DRAWS = int(os.environ.get("TVM_DTR_DRAWS", "1"))  # benchmarks/gradient_sweep.py takes more
-ELSEWHERE = {"Cast", "CastLike", "Dropout", "Scatter"}
+CONTROL_FLOW = {"If", "Loop", "Scan", "TreeFold", "Shape", "Size"}
+ELSEWHERE = {"Cast", "CastLike", "Dropout", "Scatter"} | CONTROL_FLOW
 
 
 @pytest.mark.parametrize("seed", range(DRAWS))

@@ -1,5 +1,7 @@
 """Import: names, state, shapes, and one clear line for each bad model."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -208,3 +210,11 @@ def test_sources_lead_back_to_nodes():
     step = make_training_step(linear(), loss="mse")
     assert step.sources == {"node 'fc' (Gemm)": ("fc", "Gemm")}
     assert "span=node 'fc' (Gemm)" in step.function.astext(show_meta_data=False)
+
+
+def test_a_network_inside_the_onnx_package():
+    """Its weights are ConstantOfShape nodes."""
+    path = Path(onnx.__file__).parent / "backend/test/data/light/light_squeezenet.onnx"
+    imported = import_model(path)
+    assert len(imported.parameter_names) == 52
+    assert sum(imported.state[name].size for name in imported.parameter_names) == 1235496

@@ -13,7 +13,7 @@ from tvm_dtr import models
 from tvm_dtr.errors import UsageError
 
 LARGE = ("resnet1202", "gpt2", "unet-256")  # seconds and hundreds of megabytes
-SMALL = [name for name in models.MODELS if name not in LARGE]
+SMALL = [name for name in models.MODELS if name not in (*LARGE, *models.CONTROL_FLOW)]
 # Of the models whose logits are not (rows, 10).
 LOGITS = {
     "resnet50-224": [1000],

@@ -13,6 +13,7 @@ from tvm_dtr.relay_ops import (
     conv2d_input_gradient,
     conv2d_weight_gradient,
     dropout_mask,
+    matmul,
     max_pool2d_gradient,
     take_gradient,
 )
@@ -205,3 +206,36 @@ def test_take_gradient_sums_repeated_indices(axis):
         moved[index[at]] += flat_dy[at]
     got = run(take_gradient, dy, index, shape=shape, axis=axis)
     np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+# batch, rows, depth, columns: tiles, panels and blocks of depth that are whole, cut and single.
+PRODUCTS = [
+    (1, 16, 32, 64),
+    (1, 13, 600, 37),
+    (1, 70, 1100, 33),
+    (1, 1, 9, 5),
+    (3, 17, 30, 20),
+]
+
+
+@pytest.mark.parametrize("transposed", [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("sizes", PRODUCTS)
+def test_matmul(sizes, transposed):
+    batch, rows, depth, columns = sizes
+    rng = np.random.default_rng(rows)
+    a, b = rng.standard_normal((batch, rows, depth)), rng.standard_normal((batch, depth, columns))
+    if batch == 1:
+        a, b = a[0], b[0]
+    left = np.swapaxes(a, -1, -2) if transposed[0] else a
+    right = np.swapaxes(b, -1, -2) if transposed[1] else b
+    arrays = [np.ascontiguousarray(x, "float32") for x in (left, right)]
+    found = run(matmul, *arrays, transpose_a=transposed[0], transpose_b=transposed[1])
+    np.testing.assert_allclose(found, a @ b, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("stacked", [0, 1])
+def test_matmul_of_one_matrix_with_a_stack(stacked):
+    rng = np.random.default_rng(0)
+    shapes = [(3 if stacked == 0 else 1, 6, 20), (3 if stacked == 1 else 1, 20, 18)]
+    a, b = (rng.standard_normal(shape).astype("float32") for shape in shapes)
+    np.testing.assert_allclose(run(matmul, a, b), a @ b, rtol=1e-4, atol=1e-4)

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -201,3 +202,13 @@ def test_commands(run, tmp_path, capsys):
     assert main(["trace", "plot", trace, *pictures, "--step", "7"]) == 2
     assert "has no step 7: it has 0, 1, 2" in capsys.readouterr().err
     assert (read_events(trace).kind == Kind.STEP).sum() == 3
+
+
+def test_the_last_decisions_are_explained(run, capsys):
+    program = str(run[0].with_name("r8.tdtr"))
+    options = ["--memory-budget", "75%", "--steps", "2", "--no-baseline", "--explain"]
+    assert main(["run", program, *options]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"The last \d+ decisions", printed)
+    assert re.search(r"1 +[\d.]+ +evict +\S+.* +activations +[\d.]+ +[\d.e-]+ +\d+", printed)
+    assert "run again" in printed

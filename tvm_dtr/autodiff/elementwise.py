@@ -46,6 +46,7 @@ CONSTANT_OPS.update(
         "full_like",
         "arange",
         "one_hot",
+        "shape_of",
         "argsort",
         "dtr.dropout_mask",
         "random.threefry_generate",

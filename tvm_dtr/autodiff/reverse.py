@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tvm import relay
 
@@ -23,10 +23,12 @@ from .rules import CONSTANT_OPS, GRADIENTS, Adjoint, Rule
 
 def op_name(call: relay.Call) -> str:
     """Name under which ``call`` is in the table of rules."""
+    if isinstance(call.op, relay.Var):  # control flow: see tvm_dtr.control_flow
+        return call.op.name_hint
     return composite_name(call) or call.op.name
 
 
-def _mark_needed(order: Sequence[Expr], wrt: set[Expr]) -> set[Expr]:
+def mark_needed(order: Sequence[Expr], wrt: set[Expr]) -> set[Expr]:
     """Expressions through which something of ``wrt`` is reached along differentiable edges."""
     needed: set[Expr] = set()
     for expr in order:
@@ -73,7 +75,13 @@ def _recomputed(adjoint: Adjoint) -> list[Expr | None]:
             seeds[seed] = dy
             ends.append((field, seed))
     wanted = [p for p, need in zip(function.params, adjoint.needs, strict=True) if need]
-    grads = dict(zip(wanted, _swept(ends, wanted), strict=True))
+    grads = dict(
+        zip(
+            wanted,
+            pullback([o for o, _ in ends], [s for _, s in ends], wanted, _no_control_flow),
+            strict=True,
+        )
+    )
     binding = {**seeds, **dict(zip(function.params, adjoint.call.args, strict=True))}
     made = [g for g in grads.values() if g is not None]
     bound = dict(zip(made, substitute(made, binding), strict=True))
@@ -108,8 +116,9 @@ def _joined_products(terms: list[Expr]) -> Expr:
 class _Sweep:
     """The backward sweep: adjoints of each expression, collected until its producer is reached."""
 
-    def __init__(self, needed: set[Expr]) -> None:
+    def __init__(self, needed: set[Expr], control_flow: Callable[[Adjoint], list[Expr | None]]):
         self.needed = needed
+        self.control_flow = control_flow
         # Per expression and tuple field (0 for tensors), in the order in which the backward
         # pass computes them: the sum then consumes the oldest first, and each can die at once.
         self.parts: dict[Expr, dict[int, list[Expr]]] = {}
@@ -144,7 +153,7 @@ class _Sweep:
                     self.add(field, dy)
 
     def _visit_call(self, call: relay.Call) -> None:
-        rule = _rule(call)
+        rule = self.control_flow if isinstance(call.op, relay.Var) else _rule(call)
         result = call.checked_type
         count = len(result.fields) if hasattr(result, "fields") else 1
         outputs = [self.total(call, i) for i in range(count)]
@@ -185,18 +194,28 @@ def gradients(output: Expr, seed: Expr, wrt: Sequence[relay.Var]) -> list[Expr |
     depend on it. Nothing is built for what leads to no variable. The result is not yet typed and
     may hold composites. Raises ModelError for an op without a rule.
     """
-    return _swept([(output, seed)], wrt)
+    return pullback([output], [seed], wrt, _no_control_flow)
 
 
-def _swept(ends: list[tuple[Expr, Expr]], wrt: Sequence[relay.Var]) -> list[Expr | None]:
-    """As :func:`gradients`, of several outputs with the adjoint of each."""
-    order = post_order([output for output, _ in ends])
-    needed = _mark_needed(order, set(wrt))
-    sweep = _Sweep(needed)
-    for output, seed in ends:
-        if output in needed:
+def pullback(
+    outputs: Sequence[Expr],
+    seeds: Sequence[Expr | None],
+    wrt: Sequence[relay.Var],
+    control_flow: Callable[[Adjoint], list[Expr | None]],
+) -> list[Expr | None]:
+    """As :func:`gradients` for several outputs, each with its adjoint or None; ``control_flow``
+    is the rule of calls of control flow."""
+    order = post_order(outputs)
+    needed = mark_needed(order, set(wrt))
+    sweep = _Sweep(needed, control_flow)
+    for output, seed in zip(outputs, seeds, strict=True):
+        if output in needed and seed is not None:
             sweep.add(output, seed)
     for expr in reversed(order):
         if expr in needed:
             sweep.visit(expr)
     return [sweep.total(variable) for variable in wrt]
+
+
+def _no_control_flow(adjoint: Adjoint) -> list[Expr | None]:
+    raise ModelError(f"control flow ({op_name(adjoint.call)}) has no gradient here")

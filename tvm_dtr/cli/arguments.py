@@ -28,15 +28,23 @@ BUILD_OPTIONS = (
 )
 
 
-def shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """``x=64,3,32,32`` as ("x", (64, 3, 32, 32))."""
-    match = re.fullmatch(r"([^=]+)=(\d+(?:,\d+)*)", text, re.ASCII)
+def shape(text: str) -> tuple[str, tuple[int | str, ...]]:
+    """``x=64,3,32,32`` as ("x", (64, 3, 32, 32)); a name is a size that changes: ``x=time,8``."""
+    match = re.fullmatch(r"([^=]+)=(\w+(?:,\w+)*)", text, re.ASCII)
     if not match:
         raise argparse.ArgumentTypeError(f"'{text}' is not NAME=DIM,DIM,... (x=64,3,32,32)")
-    dims = tuple(int(dim) for dim in match[2].split(","))
+    dims = tuple(int(dim) if dim.isdigit() else dim for dim in match[2].split(","))
     if 0 in dims:
         raise argparse.ArgumentTypeError(f"'{text}' has a dimension of 0")
     return match[1], dims
+
+
+def length(text: str) -> tuple[str, tuple[int, int]]:
+    """``NAME=FIRST..LAST`` or ``NAME=VALUE``."""
+    match = re.fullmatch(r"([^=]+)=(\d{1,9})(?:\.\.(\d{1,9}))?", text, re.ASCII)
+    if match is None or int(match[3] or match[2]) < int(match[2]):
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=FIRST..LAST, such as time=1..100")
+    return match[1], (int(match[2]), int(match[3] or match[2]))
 
 
 def positive(text: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +49,7 @@ class Settings:
     trace: bool = False
     arena: str | None = None
     profile: bool = False
+    lengths: Mapping[str, tuple[int, int]] | None = None
     events: str | None = None
     baseline: dict[str, Any] | None = None
 
@@ -69,7 +71,9 @@ class Run:
 
 
 def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: bool) -> Run:
-    """Runs ``settings.steps`` steps on one seeded batch, the same at each step.
+    """Runs ``settings.steps`` steps on one seeded batch, the same at each step; with control flow
+    on a batch for each, and the peak is the highest of all steps. A program whose peak is not
+    known yet then has that of this run, if there is no budget.
 
     The step time is the median of all steps but the first, which warms up.
 
@@ -79,7 +83,7 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
     """
     import tvm_dtr
 
-    inputs = synthetic_inputs(program, settings.seed)
+    inputs = synthetic_inputs(program, settings.seed, lengths=settings.lengths)
     vm = tvm_dtr.VirtualMachine(
         program, memory_budget=budget, policy=settings.policy, arena=settings.arena
     )
@@ -87,6 +91,7 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
         vm.start_trace(settings.events, settings.model)
     seconds: list[float] = []
     losses: list[float] = []
+    peaks: list[int] = []
     costs: list[dict[str, float]] = []
     overheads: list[float] = []
     tensors = 0
@@ -98,7 +103,10 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
         for step in range(settings.steps):
             if settings.profile and step == min(1, settings.steps - 1):
                 profile = stack.enter_context(profiled(vm, program.graph))
+            if program.control_flow:
+                inputs = synthetic_inputs(program, settings.seed, step, settings.lengths)
             outputs = vm.step(**inputs)
+            peaks.append(vm.stats["peak_bytes"])
             seconds.append(vm.stats["step_seconds"])
             costs.append(vm.measured_costs())
             overheads.append(_overhead_ns(vm.stats))
@@ -108,7 +116,9 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
                 _refuse(step, verifier.check(inputs, outputs, vm.parameters))
                 tensors = len(outputs) + len(vm.parameters)
             report(step + 1)
-    row = _row(settings, budget, vm.stats, seconds, losses)
+    if program.control_flow and budget is None:
+        program.measured_peak_bytes = max(peaks)
+    row = _row(settings, budget, vm.stats | {"peak_bytes": max(peaks)}, seconds, losses)
     choice, planned = vm.policy_choice, vm.planned_steps
     row.update(
         policy=vm.policy,
@@ -118,7 +128,7 @@ def run_steps(program: Any, budget: str | None, settings: Settings, *, verify: b
         policy_reason=None if choice is None else choice.reason(),
         predicted_slowdown=None if choice is None else choice.prediction["slowdown"],
     )
-    row.update(unbudgeted_peak_bytes=program.unbudgeted_peak_bytes)
+    row.update(unbudgeted_peak_bytes=vm.stats["unbudgeted_peak_bytes"])
     row.update(verified=verify, verified_tensors=tensors)
     if profile is not None:
         row.update(profiled_steps=max(settings.steps - 1, 1), profile=profile)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from tvm_dtr.budget import parse_budget
 from tvm_dtr.cli import arguments as args
 from tvm_dtr.cli import measure
 from tvm_dtr.cli.build import compile_model
+from tvm_dtr.cli.explain import print_decisions
 from tvm_dtr.cli.files import check_outputs, replacing, write_rows
 from tvm_dtr.cli.profile import print_profile
 from tvm_dtr.cli.report import mebibytes, print_table
@@ -77,9 +80,22 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         "(.json)",
     )
     parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="print the last 20 evictions and repeated ops of the budgeted run, with their scores",
+    )
+    parser.add_argument(
         "--profile",
         action="store_true",
         help="print where the time went, by kernel, over all steps but the first",
+    )
+    parser.add_argument(
+        "--length",
+        type=args.length,
+        action="append",
+        metavar="NAME=FIRST..LAST",
+        help="sizes of a dimension that changes from step to step, or values of a whole number "
+        "that goes in: time=1..100 (default 1..32)",
     )
     args.add_build_options(parser)
     parser.set_defaults(command=run_program)
@@ -96,8 +112,26 @@ def run_program(arguments: argparse.Namespace) -> int:
         arena=arguments.arena,
         trace=bool(arguments.plot),
         profile=arguments.profile,
+        lengths=dict(arguments.length) if arguments.length else None,
     )
-    events = arguments.trace if is_event_file(arguments.trace) else None
+    with contextlib.ExitStack() as stack:
+        events = arguments.trace if is_event_file(arguments.trace) else None
+        if arguments.explain and events is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tvm-dtr-"))
+            events = str(Path(folder) / "events.dtrace")
+        if arguments.explain:
+            stack.callback(_explain, str(events))
+        return _run(arguments, program, settings, events)
+
+
+def _explain(events: str) -> None:
+    if Path(events).exists():  # else the run was refused before it began
+        print_decisions(events)
+
+
+def _run(
+    arguments: argparse.Namespace, program: Any, settings: measure.Settings, events: str | None
+) -> int:
     runs: list[measure.Run] = []
     unlimited = parse_budget(arguments.memory_budget).unlimited
     budget = None if unlimited else arguments.memory_budget

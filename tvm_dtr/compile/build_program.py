@@ -10,6 +10,7 @@ from tvm_dtr.program import Program, private_folder
 from tvm_dtr.training import TrainingStep
 
 from .cache import KernelCache, cache_folder
+from .control_flow import compile_control_flow
 from .costs import measured_kernels
 from .emit import emit_executable
 from .fuse import fuse
@@ -34,6 +35,8 @@ def compile_step(
     and ProgramError (a kernel does not compile).
     """
     resolved = resolve_target(target)
+    if step.module is not None:
+        return compile_control_flow(step, resolved)
     if progress is not None:
         progress(0, 0, "fusing ops")
     linear = linearize(fuse(step.function))

@@ -39,8 +39,8 @@ def _flops_of_call(call: relay.Call) -> int:
     operands = [shape for arg in call.args for shape, _ in types_of(arg)]
     if name in _MOVES:
         return 0
-    if name in ("nn.dense", "nn.matmul", "nn.batch_matmul"):
-        transposed = bool(getattr(call.attrs, "transpose_a", False))
+    if name in ("nn.dense", "nn.matmul", "nn.batch_matmul", "dtr.matmul"):
+        transposed = name != "nn.dense" and bool(call.attrs["transpose_a"])
         return 2 * result[0] * operands[0][-2 if transposed else -1]
     if name in _CONVOLUTIONS:
         return 2 * result[0] * math.prod(operands[1][1:])

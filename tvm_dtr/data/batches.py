@@ -44,7 +44,14 @@ def rows(specs: Sequence[TensorSpec]) -> int:
     """Samples in a batch: the first axis of the first input. Raises UsageError for a scalar."""
     if not fed(specs) or not fed(specs)[0].shape:
         raise UsageError("the program's first input has no axis of samples; data has no batches")
-    return fed(specs)[0].shape[0]
+    for spec in fed(specs):
+        for size in spec.shape:
+            if isinstance(size, str):
+                raise UsageError(
+                    f"input '{spec.name}' has a size that changes from step to step ('{size}'); "
+                    "data has no batches of it: give each step its arrays (VirtualMachine.step)"
+                )
+    return int(fed(specs)[0].shape[0])
 
 
 class ArrayBatches:
@@ -90,7 +97,7 @@ class ArrayBatches:
                 problems.append(f"no array '{spec.name}' (it has {', '.join(arrays) or 'none'})")
                 continue
             array = arrays[spec.name]
-            wanted = math.prod(spec.shape) // self.batch_size
+            wanted = math.prod(map(int, spec.shape)) // self.batch_size
             got = math.prod(array.shape[1:])
             whole = spec.shape[:1] == (self.batch_size,)
             if array.ndim == 0 or got != wanted or (whole and array.shape[1:] != spec.shape[1:]):

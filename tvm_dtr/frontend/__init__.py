@@ -7,6 +7,7 @@ statistics become state, shapes are static, and normalization computes with batc
 
 from . import (
     activations,
+    control_flow,
     einsum,
     elementwise,
     indexing,
@@ -17,6 +18,7 @@ from . import (
     recurrent,
     reductions,
     resize,
+    runtime_shape,
     shape,
 )
 from .importer import ImportedModel, import_model
@@ -27,6 +29,7 @@ __all__ = [
     "CONVERTERS",
     "ImportedModel",
     "activations",
+    "control_flow",
     "einsum",
     "elementwise",
     "import_model",
@@ -39,5 +42,6 @@ __all__ = [
     "recurrent",
     "reductions",
     "resize",
+    "runtime_shape",
     "shape",
 ]

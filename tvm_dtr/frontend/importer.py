@@ -14,8 +14,9 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 from tvm import relay
 
+from ..control_flow.definitions import Definitions
 from ..errors import DTRError, ModelError, UsageError
-from ..relay_graph import Expr, TypeInferenceError, infer_local, shape_of, stamp
+from ..relay_graph import Expr, TypeInferenceError, infer_local, is_dynamic, shape_of, stamp
 from ..training import TensorSpec
 from .load import load_model
 from .node import Node, label
@@ -23,10 +24,12 @@ from .precision import cast_model, check_dtype, check_types
 from .registry import CONVERTERS
 from .values import Value
 
-Shapes = Mapping[str, Sequence[int]]
+Shapes = Mapping[str, Sequence[int | str]]
 
 # State of models with dropout: uint32 [seed, step]; the seed may be set before the first step.
 RANDOM_KEY = "random_key"
+VARYING = "tvm_dtr.varying"  # metadata of a model, names of axes separated by commas
+OWN_OPS = {("tvm_dtr", "TreeFold")}
 MOST_ELEMENTS = 2**31 - 1  # of a tensor: TVM's kernels compute with 32-bit indices
 
 
@@ -41,6 +44,7 @@ class ImportedModel:
     running_updates: dict[str, Expr] = field(default_factory=dict)
     outputs: list[tuple[str, Expr]] = field(default_factory=list)
     sources: dict[str, tuple[str, str]] = field(default_factory=dict)
+    control_flow: Definitions = field(default_factory=Definitions)
 
 
 def import_model(
@@ -65,13 +69,28 @@ def import_model(
     return Importer(proto, shapes, training).run()
 
 
-def _checked_shapes(shapes: Any) -> dict[str, Sequence[int]]:
+def _checked_shapes(shapes: Any) -> dict[str, tuple[int | str, ...]]:
     try:
-        return {name: tuple(map(operator.index, shape)) for name, shape in dict(shapes).items()}
+        return {name: tuple(map(_checked_size, shape)) for name, shape in dict(shapes).items()}
     except (TypeError, ValueError):
         raise UsageError(
-            f"shapes is {shapes!r}, expected a mapping of names to whole numbers: {{'x': (6, 4)}}"
+            f"shapes is {shapes!r}, expected a mapping of names to whole numbers, or names for "
+            "sizes that change from step to step: {'x': ('time', 4)}"
         ) from None
+
+
+def _checked_size(size: Any) -> int | str:
+    if isinstance(size, str):
+        if not size.isidentifier():
+            raise ValueError(size)
+        return size
+    return operator.index(size)
+
+
+def _varying(model: onnx.ModelProto) -> set[str]:
+    """Names of axes that the model's metadata declares to change from step to step."""
+    found = {entry.key: entry.value for entry in model.metadata_props}
+    return set(filter(None, found.get(VARYING, "").split(",")))
 
 
 def _check_size(what: str, shape: Sequence[int]) -> None:
@@ -87,7 +106,10 @@ class Importer:
     """Walks the nodes that the outputs need, in order, and converts each."""
 
     def __init__(
-        self, model: onnx.ModelProto, shapes: dict[str, Sequence[int]], training: bool = True
+        self,
+        model: onnx.ModelProto,
+        shapes: Mapping[str, Sequence[int | str]],
+        training: bool = True,
     ) -> None:
         self.training = training
         self.graph = model.graph
@@ -95,6 +117,7 @@ class Importer:
         self.values: dict[str, Value] = {}
         self.model = ImportedModel()
         self.streams = 0
+        self.varying = _varying(model)
         self.opset = max(
             (o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1
         )
@@ -155,6 +178,16 @@ class Importer:
         value = self._value(name)
         return tuple(value.data.shape) if value.data is not None else shape_of(self.tensor(name))
 
+    def _is_dynamic(self, name: str) -> bool:
+        return self._value(name).data is None and is_dynamic(self.tensor(name))
+
+    def add_stored(self, tensor: onnx.TensorProto, owner: str) -> None:
+        """A stored tensor of a body: one of the model's like any other."""
+        if tensor.name in self.values:
+            raise ModelError(f"{owner}: its body stores '{tensor.name}', which is taken; rename it")
+        data = onnx.numpy_helper.to_array(tensor)
+        self.values[tensor.name] = Value(tensor.name, data=data, stored=True)
+
     def _value(self, name: str) -> Value:
         if name not in self.values:
             raise ModelError(f"tensor '{name}' is used but never defined; the ONNX graph is broken")
@@ -165,8 +198,9 @@ class Importer:
         self.model.state[value.name] = value.data
         return self._add_variable(value.name, value.data.shape, str(value.data.dtype))
 
-    def _add_variable(self, name: str, shape: Sequence[int], dtype: str) -> relay.Var:
-        variable = infer_local(relay.var(name, shape=tuple(shape), dtype=dtype))
+    def _add_variable(self, name: str, shape: Sequence[int | str], dtype: str) -> relay.Var:
+        sizes = [relay.Any() if isinstance(n, str) else n for n in shape]
+        variable = infer_local(relay.var(name, shape=sizes, dtype=dtype))
         self.model.variables[name] = variable
         return variable
 
@@ -196,12 +230,12 @@ class Importer:
         kind = info.type.tensor_type.elem_type
         dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind))
         shape = self._input_shape(info)
-        _check_size(f"input '{info.name}'", shape)
+        _check_size(f"input '{info.name}'", [n for n in shape if isinstance(n, int)])
         self.model.inputs.append(TensorSpec(info.name, shape, dtype))
         variable = self._add_variable(info.name, shape, dtype)
         self.values[info.name] = Value(info.name, variable)
 
-    def _input_shape(self, info: onnx.ValueInfoProto) -> tuple[int, ...]:
+    def _input_shape(self, info: onnx.ValueInfoProto) -> tuple[int | str, ...]:
         name, tensor = info.name, info.type.tensor_type
         dims = list(tensor.shape.dim)
         given = self.shapes.get(name)
@@ -213,18 +247,18 @@ class Importer:
                     f"shapes: input '{name}' has {len(dims)} axes, got {len(given)} "
                     f"({tuple(given)})"
                 )
-            if any(int(n) < 1 for n in given):
+            if any(not isinstance(n, str) and n < 1 for n in given):
                 raise ModelError(f"shapes: input '{name}' needs sizes >= 1, got {tuple(given)}")
-            return tuple(int(n) for n in given)
+            return tuple(given)
         for axis, dim in enumerate(dims):
-            if dim.dim_value < 1:
+            if dim.dim_value < 1 and dim.dim_param not in self.varying:
                 sizes = [str(d.dim_value) if d.dim_value > 0 else "N" for d in dims]
                 symbol = f" ('{dim.dim_param}')" if dim.dim_param else ""
                 raise ModelError(
                     f"input '{name}': axis {axis}{symbol} has no fixed size; give the shape, e.g. "
                     f"--shape {name}={','.join(sizes)} or shapes={{'{name}': ({', '.join(sizes)})}}"
                 )
-        return tuple(dim.dim_value for dim in dims)
+        return tuple(dim.dim_value or dim.dim_param for dim in dims)
 
     def _needed_nodes(self) -> list[onnx.NodeProto]:
         wanted = {output.name for output in self.graph.output}
@@ -232,14 +266,15 @@ class Importer:
         for node in reversed(self.graph.node):
             if wanted.intersection(node.output):
                 needed.append(node)
-                wanted.update(name for name in node.input if name)
+                wanted.update(used_names(node))
         return needed[::-1]
 
     def _convert(self, proto: onnx.NodeProto) -> None:
         if self._pass_on(proto) or self._fold(proto):
             return
         node = Node(proto, self, self.opset)
-        if proto.domain not in ("", "ai.onnx"):
+        own = (proto.domain, proto.op_type) in OWN_OPS
+        if proto.domain not in ("", "ai.onnx") and not own:
             raise node.error(f"op {proto.op_type} of domain '{proto.domain}' is not supported")
         if proto.op_type not in CONVERTERS:
             raise node.error(f"op {proto.op_type} is not supported for training")
@@ -265,7 +300,9 @@ class Importer:
         for name, result in zip(proto.output, results, strict=False):
             if name and result is not None:
                 typed = infer_local(table[result])
-                _check_size(f"{node.proto.op_type} gives tensor '{name}', which", shape_of(typed))
+                if not is_dynamic(typed):
+                    what = f"{node.proto.op_type} gives tensor '{name}', which"
+                    _check_size(what, shape_of(typed))
                 self.values[name] = Value(name, typed)
         for name, new in zip(node.updates, stamped[len(made) :], strict=True):
             self.model.running_updates[self._value(name).name] = infer_local(new)
@@ -293,7 +330,7 @@ class Importer:
         """
         if proto.domain not in ("", "ai.onnx"):
             return False
-        if proto.op_type in ("Shape", "Size"):
+        if proto.op_type in ("Shape", "Size") and not self._is_dynamic(proto.input[0]):
             shape = np.array(self.shape(proto.input[0]), "int64")
             bounds = Node(proto, self, self.opset)
             data = shape[bounds.attr("start", 0) : bounds.attr("end")]
@@ -311,6 +348,17 @@ class Importer:
         for name, data in zip(proto.output, results, strict=True):
             self.values[name] = Value(name, data=data, stored=stored)
         return True
+
+
+def used_names(node: onnx.NodeProto) -> set[str]:
+    """Tensors that a node reads, those that its bodies take from around them included."""
+    names = {name for name in node.input if name}
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            body = attribute.g
+            inside = {name for inner in body.node for name in used_names(inner)}
+            names |= inside | {output.name for output in body.output}
+    return names
 
 
 def _evaluate(

@@ -41,6 +41,15 @@ class Node:
         """A ModelError that names this node and op."""
         return ModelError(f"{label(self.proto)}: {message}")
 
+    @property
+    def importer(self) -> Importer:
+        """The importer at work, for ops with bodies."""
+        return self._importer
+
+    def uses(self, expr: Expr) -> None:
+        """Tells that the node's results are made of ``expr``, though it is no operand."""
+        self._use(expr)
+
     def attr(self, name: str, default: Any = None) -> Any:
         """Value of an attribute; strings as str, tensors as NumPy arrays."""
         if name not in self._attributes:

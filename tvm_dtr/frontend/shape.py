@@ -76,8 +76,8 @@ def pad(node: Node) -> Expr:
     rank = len(shape_of(x))
     widths = node.attr("pads") or node.ints(1)
     mode = node.attr("mode", "constant")
-    if widths is None or mode not in ("constant", "edge", "reflect"):
-        raise node.error(f"mode '{mode}' is not supported; expected constant, edge, reflect")
+    if widths is None or mode not in ("constant", "edge", "reflect", "wrap"):
+        raise node.error(f"mode '{mode}' is not supported; expected constant, edge, reflect, wrap")
     axes = node.ints(3) or list(range(rank))
     pairs = [(0, 0)] * rank
     for i, axis in enumerate(axes):
@@ -93,11 +93,10 @@ def pad(node: Node) -> Expr:
 
 
 def _pad_by_index(x: Expr, pairs: list[tuple[int, int]], mode: str) -> Expr:
-    """Edge and reflection: each padded axis takes slices of the tensor by index."""
+    """Edge, reflection and wrapping: each padded axis takes slices of the tensor by index."""
     for axis, (before, after) in enumerate(pairs):
         if before or after:
-            kind = "edge" if mode == "edge" else "reflect"
-            index = np.pad(np.arange(shape_of(x)[axis]), (before, after), mode=kind)  # type: ignore[call-overload]
+            index = np.pad(np.arange(shape_of(x)[axis]), (before, after), mode=mode)  # type: ignore[call-overload]
             x = infer_local(relay.take(x, relay.const(index, "int64"), axis=axis, mode="fast"))
     return x
 

@@ -6,6 +6,7 @@ from .conv_weight_gradient import conv2d_weight_gradient
 from .cumulative_sum import cumulative_sum
 from .direct_conv import conv2d, conv2d_input_gradient
 from .dropout_mask import dropout_mask
+from .matmul import matmul
 from .max_pool_gradient import max_pool2d_gradient
 from .scatter import scatter_rows
 from .select import packing_pays, use_own_kernels
@@ -21,6 +22,7 @@ __all__ = [
     "cumulative_sum",
     "dropout_mask",
     "extrema",
+    "matmul",
     "max_pool2d_gradient",
     "packing_pays",
     "relu",

@@ -31,12 +31,13 @@ def make_header(machine: Any, name: str) -> dict[str, Any]:
 def _of_program(program: Any) -> dict[str, Any]:
     from ..replay import step_boundary
 
-    inputs, next_state = step_boundary(program)
-    graph = {**program.graph.to_dict(), "inputs": inputs, "next_state": next_state}
+    known: dict[str, Any] = {"unbudgeted_peak_bytes": program.measured_peak_bytes}
+    if not program.control_flow:  # else no graph stands for all steps
+        inputs, next_state = step_boundary(program)
+        graph = {**program.graph.to_dict(), "inputs": inputs, "next_state": next_state}
+        known = {"unbudgeted_peak_bytes": program.unbudgeted_peak_bytes, "graph": graph}
     trained = set(program.parameter_names)
-    return {
-        "unbudgeted_peak_bytes": program.unbudgeted_peak_bytes,
-        "graph": graph,
+    return known | {
         "parameters": [{"name": spec.name, "role": INPUTS} for spec in program.inputs]
         + [{"name": spec.name, "role": state_role(spec.name, trained)} for spec in program.state],
         "results": [{"name": result.name, "kind": result.kind} for result in program.results],
