@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sys
 
 import pytest
 from graph_chain import chain_graph
@@ -132,6 +133,15 @@ def test_every_planner_on_a_chain(method):
     smallest = caught.value.needed_budget_bytes
     assert (2 << 20) < smallest <= graph.unbudgeted_peak_bytes
     assert plan(graph, smallest, method, time_limit=2).peak_bytes <= smallest
+
+
+@pytest.mark.parametrize(("method", "module"), [("checkmate", "highspy"), ("intervals", "ortools")])
+def test_a_missing_solver_is_named(monkeypatch, method, module):
+    for name in [name for name in sys.modules if name.partition(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)  # what an import finds when it is not there
+    with pytest.raises(UsageError, match=rf"{method} needs the package {module}: pip install"):
+        plan(chain(3), 10**9, method)
 
 
 def test_chen_sqrt_exactly():

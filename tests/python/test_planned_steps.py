@@ -10,9 +10,10 @@ from tvm_dtr import models
 from tvm_dtr.cli import main
 from tvm_dtr.cli.synthetic import synthetic_inputs
 from tvm_dtr.comparison import compare
-from tvm_dtr.errors import UsageError
-from tvm_dtr.passes import InfeasibleError, graph_of_program, plan
+from tvm_dtr.errors import BudgetError, UsageError
+from tvm_dtr.passes import InfeasibleError, NotPlannableError, graph_of_program, plan
 from tvm_dtr.passes.rewrite import planned_program
+from tvm_dtr.replay import best_policy
 from tvm_dtr.verify import StockVM
 
 METHODS = ("chen-sqrt", "chen-greedy", "revolve", "knapsack", "dtr", "anneal")
@@ -58,6 +59,7 @@ def test_peak_to_the_byte_and_results_bit_by_bit(program, inputs, stock_steps, m
             report = graph.core.check_schedule(schedule.steps, steps_run=step + 1)
             assert vm.counters()["peak_active_bytes"] == report["peak_bytes"] <= budget
             assert vm.stats["evictions"] == 0
+            assert vm.counters()["overwrites"] == len(program.graph.overwrites) > 0
             assert vm.counters()["calls"] == len(schedule.sequence)
         assert equal(dict(vm.parameters), stock_steps[1])
     assert found > 0
@@ -134,6 +136,54 @@ def test_compare(program, tmp_path):
     assert len(comparison_figure(rows).axes) == 2
     with pytest.raises(UsageError, match="unknown planner 'magic'"):
         compare(program, methods=["magic"])
+
+
+def test_planned_first_where_no_policy_can_run_the_first_step(program, inputs, stock_steps):
+    """Somewhere between what the planner reaches and what DTR does."""
+    graph = graph_of_program(program)
+    smallest = program.replay.smallest_budget(policy="dtr-eq", tolerance=1 << 14)
+    budgets = [smallest * share // 1000 for share in range(995, 900, -10)]
+    refused = [b for b in budgets if best_policy(program.replay, b, 0, 10.0) is None]
+    reached = (b for b in refused if plan(graph, b, time_limit=0.5).peak_bytes <= b)
+    budget = next(reached)
+    with pytest.raises(BudgetError, match="smallest budget that works"):
+        tvm_dtr.VirtualMachine(program, memory_budget=budget)
+    vm = tvm_dtr.VirtualMachine(program, memory_budget=budget + 6 * 16384, policy="plan")
+    assert equal(vm.step(**inputs), stock_steps[0][0])
+    assert vm.stats["planner"] == "anneal"
+
+
+@pytest.fixture(scope="module")
+def branching():
+    model = models.early_exit(batch=2, seed=0, features=8, width=8, layers=1)
+    return tvm_dtr.build(model, loss="cross_entropy", optimizer=tvm_dtr.SGD(0.01))
+
+
+def test_control_flow_that_depends_on_data_is_not_planned_for(branching, tmp_path, capsys):
+    with pytest.raises(NotPlannableError, match="control flow that depends on data"):
+        graph_of_program(branching)
+    with pytest.raises(UsageError, match="a program with control flow runs with auto"):
+        tvm_dtr.VirtualMachine(branching, memory_budget="90%", policy="plan")
+    path = tmp_path / "branching.tdtr"
+    branching.save(path)
+    frozen = ["freeze", str(path), "--memory-budget", "90%", "-o", str(tmp_path / "frozen.tdtr")]
+    for command in (frozen, ["plan", str(path), "--budgets", "90%"]):
+        assert main(command) == 1
+        assert "branching has control flow that depends on data" in capsys.readouterr().err
+    assert not (tmp_path / "frozen.tdtr").exists()
+
+
+def test_comparison_where_only_dtr_applies(branching, tmp_path, capsys):
+    path, out = tmp_path / "branching.tdtr", tmp_path / "rows.json"
+    branching.save(path)
+    options = ["--budgets", "100%", "--methods", "dtr-online,anneal,plan", "--rounds", "2"]
+    assert main(["compare", str(path), *options, "--json", str(out)]) == 0
+    rows = json.loads(out.read_text())["rows"]
+    assert [(r["method"], r["result"], r["bitwise"]) for r in rows] == [
+        ("dtr-online", "ok", True), ("anneal", "unsupported", None),
+        ("plan", "unsupported", None),
+    ]  # fmt: skip
+    assert capsys.readouterr().out.count("control flow that depends on data") == 1
 
 
 def test_chen_keeps_running_statistics_beside_the_forward_pass(program):
