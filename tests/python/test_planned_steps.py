@@ -112,7 +112,8 @@ def test_frozen_program_on_the_stock_vm(program, inputs, stock_steps, tmp_path, 
     vm = StockVM(frozen)
     assert all(equal(vm.step(**inputs), expected) for expected in stock_steps[0])
     assert equal(vm.parameters, stock_steps[1])
-    assert main(["freeze", str(path), "--memory-budget", "1MiB", "-o", str(out)]) == 1
+    small = ["--memory-budget", "1MiB", "--time-limit", "1"]
+    assert main(["freeze", str(path), *small, "-o", str(out)]) == 1
     assert "smallest budget that it can reach" in capsys.readouterr().err
 
 
@@ -138,19 +139,26 @@ def test_compare(program, tmp_path):
         compare(program, methods=["magic"])
 
 
-def test_planned_first_where_no_policy_can_run_the_first_step(program, inputs, stock_steps):
-    """Somewhere between what the planner reaches and what DTR does."""
-    graph = graph_of_program(program)
-    smallest = program.replay.smallest_budget(policy="dtr-eq", tolerance=1 << 14)
-    budgets = [smallest * share // 1000 for share in range(995, 900, -10)]
-    refused = [b for b in budgets if best_policy(program.replay, b, 0, 10.0) is None]
-    reached = (b for b in refused if plan(graph, b, time_limit=0.5).peak_bytes <= b)
-    budget = next(reached)
+def test_planned_first_where_no_policy_can_run_the_first_step(
+    program, inputs, stock_steps, monkeypatch
+):
+    """Under a limit on recomputation between what the planner needs and what DTR does."""
+    budget = program.unbudgeted_peak_bytes // 2
+    online = best_policy(program.replay, budget, 0, 10.0).prediction["slowdown"]
+    planned = plan(graph_of_program(program), budget - 6 * 16384, time_limit=1).slowdown
+    assert planned < online
+    monkeypatch.setattr("tvm_dtr.planned_steps.TIME_LIMIT", 1.0)
+    limit = (planned + online) / 2 - 1
     with pytest.raises(BudgetError, match="smallest budget that works"):
-        tvm_dtr.VirtualMachine(program, memory_budget=budget)
-    vm = tvm_dtr.VirtualMachine(program, memory_budget=budget + 6 * 16384, policy="plan")
-    assert equal(vm.step(**inputs), stock_steps[0][0])
-    assert vm.stats["planner"] == "anneal"
+        tvm_dtr.VirtualMachine(program, memory_budget=budget, thrash_limit=limit)
+    options = {"memory_budget": budget, "thrash_limit": limit, "policy": "plan"}
+    vm = tvm_dtr.VirtualMachine(program, **options)
+    for expected in stock_steps[0]:
+        assert equal(vm.step(**inputs), expected)
+        assert (vm.stats["planner"], vm.stats["evictions"]) == ("anneal", 0)
+        assert vm.stats["peak_bytes"] <= budget
+    with pytest.raises(BudgetError, match="smallest budget that works"):
+        tvm_dtr.VirtualMachine(program, memory_budget="10%", policy="plan:dtr")
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +171,7 @@ def test_control_flow_that_depends_on_data_is_not_planned_for(branching, tmp_pat
     with pytest.raises(NotPlannableError, match="control flow that depends on data"):
         graph_of_program(branching)
     with pytest.raises(UsageError, match="a program with control flow runs with auto"):
-        tvm_dtr.VirtualMachine(branching, memory_budget="90%", policy="plan")
+        tvm_dtr.VirtualMachine(branching, memory_budget=10**9, policy="plan")
     path = tmp_path / "branching.tdtr"
     branching.save(path)
     frozen = ["freeze", str(path), "--memory-budget", "90%", "-o", str(tmp_path / "frozen.tdtr")]
