@@ -28,7 +28,9 @@ def planned_program(program: Program, schedule: Schedule) -> Program:
     import tvm
 
     from ..compile.emit import emit_executable
+    from ..plugin import load_plugin
 
+    load_plugin()
     overwrites = program.replay.overwrites_in(schedule.sequence)
     graph = rewritten(program.graph, schedule.steps, overwrites)
     constants = tvm.get_global_func("tvm_dtr.executable_constants")(
