@@ -221,7 +221,7 @@ def test_parameters_can_be_read_and_replaced(program, batch, reference):
 
 
 def test_between_steps_only_the_state_is_held(program, batch):
-    # By a policy that is named, for auto may go on with another one.
+    # One policy throughout: with another, other updates may be written in place.
     vm = VirtualMachine(program, memory_budget="80%", policy="dtr-eq")
     held = set()
     for _ in range(5):
