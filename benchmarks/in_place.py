@@ -19,78 +19,83 @@ from tvm_dtr import models
 RESULTS = Path(__file__).with_name("results")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--context", type=int, default=8)
-    parser.add_argument("--vocabulary", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=3)
-    arguments = parser.parse_args()
+# batch, context, vocabulary: from few activations to many, and an embedding that outweighs them.
+CASES = ((1, 8, 256), (1, 32, 256), (4, 32, 256), (1, 8, 4096))
+
+
+def measured(case: tuple[int, int, int], layers: int, width: int, steps: int) -> dict:
+    """Peaks of both ways, and what they hold beside the state."""
+    batch, context, vocabulary = case
     model = models.gpt(
-        batch=arguments.batch,
-        seed=0,
-        layers=arguments.layers,
-        width=arguments.width,
-        context=arguments.context,
-        vocabulary=arguments.vocabulary,
+        batch=batch, seed=0, layers=layers, width=width, context=context, vocabulary=vocabulary
     )
     program = tvm_dtr.build(model, loss="cross_entropy", optimizer=tvm_dtr.AdamW())
     state = sum(array.nbytes for array in program.initial_state.values())
     rng = np.random.default_rng(0)
-    size = (arguments.batch, arguments.context)
-    batches = [
-        {
-            "x": rng.integers(0, arguments.vocabulary, size),
-            "labels": rng.integers(0, arguments.vocabulary, size),
-        }
-        for _ in range(arguments.steps)
+    feeds = [
+        {name: rng.integers(0, vocabulary, (batch, context)) for name in ("x", "labels")}
+        for _ in range(steps)
     ]
-    rows = []
+    row: dict = {"batch": batch, "context": context, "vocabulary": vocabulary, "state_bytes": state}
     finals = []
-    for in_place in (True, False):
+    for way, in_place in (("in_place", True), ("out_of_place", False)):
         vm = tvm_dtr.VirtualMachine(program, in_place=in_place)
         seconds = []
-        for batch in batches:
-            vm.step(**batch)
+        for feed in feeds:
+            vm.step(**feed)
             seconds.append(vm.stats["step_seconds"])
         finals.append(dict(vm.parameters))
-        rows.append(
-            {
-                "in_place": in_place,
-                "peak_bytes": vm.stats["peak_bytes"],
-                "state_bytes": state,
-                "step_seconds": float(np.median(seconds[1:])),
-                "overwrites": vm.counters()["overwrites"],
-                "copies_on_write": vm.counters()["copies_on_write"],
-            }
-        )
+        row[f"{way}_peak_bytes"] = vm.stats["peak_bytes"]
+        row[f"{way}_step_seconds"] = float(np.median(seconds[1:]))
+        if in_place:
+            counters = vm.counters()
+            row |= {name: counters[name] for name in ("overwrites", "copies_on_write")}
         del vm
-    equal = all(finals[0][n].tobytes() == finals[1][n].tobytes() for n in finals[0])
-    saved = rows[1]["peak_bytes"] - rows[0]["peak_bytes"]
+    row["bitwise_equal"] = all(finals[0][n].tobytes() == finals[1][n].tobytes() for n in finals[0])
+    row["saved_share"] = (row["out_of_place_peak_bytes"] - row["in_place_peak_bytes"]) / state
+    row["beside_at_most_bytes"] = row["in_place_peak_bytes"] - state
+    row["beside_at_end_bytes"] = row["out_of_place_peak_bytes"] - 2 * state
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=3)
+    arguments = parser.parse_args()
+    rows = []
+    for case in CASES:
+        rows.append(measured(case, arguments.layers, arguments.width, arguments.steps))
+        print(rows[-1], flush=True)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "in_place.json").write_text(json.dumps({"rows": rows}, indent=2) + "\n")
     lines = [
-        f"# Updates in place\n\nGPT of {arguments.layers} layers of {arguments.width}, "
-        f"{arguments.vocabulary} tokens, {arguments.context} positions, batch "
-        f"{arguments.batch}, AdamW; parameters and optimizer state take {state / 2**20:.1f} MiB. "
-        f"All {len(finals[0])} tensors of the state are bitwise equal after {arguments.steps} "
-        f"steps: {'yes' if equal else 'NO'}.\n",
-        "| updates | peak MiB | step ms | in place | copies on write |",
-        "|---|--:|--:|--:|--:|",
+        f"# Updates in place\n\nGPT of {arguments.layers} layers of {arguments.width}, AdamW. S: "
+        "parameters and optimizer state. A: the most that is held beside S in place; E: beside "
+        "2 S out of place, at the end of the step. Saved: S + E - A.\n",
+        "| batch, context, tokens | S MiB | out of place | in place | A | E | saved / S "
+        "| in place, elsewhere | bitwise |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|---|",
     ]
     for row in rows:
-        lines.append(
-            f"| {'in place' if row['in_place'] else 'out of place'} | "
-            f"{row['peak_bytes'] / 2**20:.2f} | {row['step_seconds'] * 1e3:.1f} | "
-            f"{row['overwrites']} | {row['copies_on_write']} |"
+        sizes = (
+            row["state_bytes"],
+            row["out_of_place_peak_bytes"],
+            row["in_place_peak_bytes"],
+            row["beside_at_most_bytes"],
+            row["beside_at_end_bytes"],
         )
-    lines.append(f"\nSaved: {saved / 2**20:.2f} MiB, {saved / state:.2f} of parameters and state.")
+        lines.append(
+            f"| {row['batch']}, {row['context']}, {row['vocabulary']} | "
+            + " | ".join(f"{size / 2**20:.2f}" for size in sizes)
+            + f" | {row['saved_share']:.2f} | {row['overwrites']}, {row['copies_on_write']} | "
+            f"{'equal' if row['bitwise_equal'] else 'NO'} |"
+        )
     text = "\n".join(lines) + "\n"
     (RESULTS / "in_place.md").write_text(text)
     print(text)
-    if not equal:
+    if not all(row["bitwise_equal"] for row in rows):
         raise SystemExit("the results differ")
 
 

@@ -4,7 +4,8 @@ bit by bit with the run that was never interrupted.
     python benchmarks/kill_and_resume.py --kills 200
 
 Writes benchmarks/results/kill_and_resume.json. The moments are spread over the life of the
-process: start, steps, the writing of checkpoints. When a run has ended, the next starts anew.
+process: start (as long as it took the uninterrupted run, so that a slow machine gets on too),
+steps, the writing of checkpoints. When a run has ended, the next starts anew.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tvm_dtr import models
 from tvm_dtr.checkpoint import read_checkpoint
 
 RESULTS = Path(__file__).with_name("results")
-STEPS, EVERY, BATCH = 300, 1, 8
+STEPS, EVERY, BATCH = 150, 1, 4
 
 
 def build() -> tvm_dtr.Program:
@@ -44,6 +45,18 @@ def run(program_file: str, folder: str) -> None:
     trainer.run(resume=True)
 
 
+def timed_run(command: list[str], folder: Path) -> tuple[float, float]:
+    """An uninterrupted run; seconds until its first checkpoint and until its end."""
+    start = time.perf_counter()
+    process = subprocess.Popen([*command, str(folder)])
+    while process.poll() is None and not any(folder.glob("step-*.ckpt")):
+        time.sleep(0.01)
+    first = time.perf_counter() - start
+    if process.wait() != 0:
+        raise SystemExit(f"the uninterrupted run ended with status {process.returncode}")
+    return first, time.perf_counter() - start
+
+
 def final_state(folder: Path) -> dict[str, np.ndarray] | None:
     path = folder / f"step-{STEPS:09d}.ckpt"
     return read_checkpoint(path).state if path.exists() else None
@@ -53,7 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--most-seconds", type=float, default=4.0, help="of a life")
+    parser.add_argument("--most", type=float, default=2.0, help="of a life, in times of starting")
     parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run:
@@ -63,15 +76,16 @@ def main() -> None:
     program_file = work / "p.tdtr"
     build().save(program_file)
     command = [sys.executable, __file__, "--run", str(program_file)]
-    subprocess.run([*command, str(work / "whole")], check=True)
+    start_seconds, whole_seconds = timed_run(command, work / "whole")
     wanted = final_state(work / "whole")
     assert wanted is not None
     rng = random.Random(arguments.seed)
+    began = time.perf_counter()
     kills = finished = different = during_write = 0
     folder = work / "killed"
     while kills < arguments.kills:
         process = subprocess.Popen([*command, str(folder)])
-        time.sleep(rng.random() * arguments.most_seconds)
+        time.sleep(rng.random() * arguments.most * start_seconds)
         process.kill()
         ended = process.wait() == 0
         kills += not ended
@@ -92,6 +106,9 @@ def main() -> None:
         "runs_ended": finished,
         "runs_different": different,
         "steps": STEPS,
+        "start_seconds": start_seconds,
+        "whole_run_seconds": whole_seconds,
+        "seconds": time.perf_counter() - began,
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "kill_and_resume.json").write_text(json.dumps({"rows": [row]}, indent=2) + "\n")

@@ -7,29 +7,22 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnx
 from tvm import relay
 
 from .autodiff import cluster_elementwise, inline_composites
-from .autodiff.scalars import scalar
 from .control_flow import differentiate, lower_step
 from .errors import ModelError, UsageError
 from .frontend import ImportedModel, import_model
 from .frontend.load import load_model
 from .losses import Loss, make_loss
+from .mixed_precision import make_gating, use_mixed_precision
 from .onnx_export import ModelSource, strip_weights
-from .optim import (
-    GRADIENT_NORM,
-    LEARNING_RATE,
-    Clipping,
-    Optimizer,
-    StepScalars,
-    check_optimizer,
-)
+from .optim import Clipping, Optimizer, check_optimizer
 from .program_cache import cached_program
 from .relay_graph import Expr, dtype_of, infer_function, post_order, stamp, tensor_type
 from .relay_ops import use_own_kernels
+from .step_updates import ParameterUpdates, StepTensors
 from .training import Result, Shapes, TensorSpec, TrainingStep
 
 if TYPE_CHECKING:
@@ -37,7 +30,6 @@ if TYPE_CHECKING:
     from .program import Program
 
 Model = str | os.PathLike[str] | onnx.ModelProto
-OPTIMIZER_STEP = "optimizer_step"  # state of rules that count: how many steps there were
 
 
 def make_training_step(
@@ -50,6 +42,9 @@ def make_training_step(
     freeze: Sequence[str] = (),
     clip_norm: float | None = None,
     clip_value: float | None = None,
+    accumulate: int = 1,
+    mixed_precision: str | None = None,
+    loss_scale: float | str | None = None,
 ) -> TrainingStep:
     """The training step of an ONNX model as one Relay function, not yet compiled.
 
@@ -59,16 +54,25 @@ def make_training_step(
     match a pattern of ``freeze`` (``stem.*``) stay as they are, and nothing is computed for their
     gradients. ``clip_norm`` and ``clip_value`` clip gradients as PyTorch does; with the former the
     step also gives ``grad_norm``, the norm before clipping. ``dtype`` ("float32", ...) casts the
-    model's floating-point tensors, which otherwise keep their types. Raises ModelError for a model
-    that cannot be read or trained, UsageError for an unknown loss, optimizer, dtype or pattern.
+    model's floating-point tensors, which otherwise keep their types. With ``accumulate`` every
+    so-manieth step updates, by the mean of the gradients since the last update.
+    ``mixed_precision`` ("float16", "bfloat16") is for operands and results of matrix products and
+    convolutions, see tvm_dtr.mixed_precision; ``loss_scale`` is a number or "dynamic", the default
+    for float16. Raises ModelError for a model that cannot be read or trained, UsageError for an
+    unknown loss, optimizer, dtype or pattern, or numbers out of range.
     """
     check_optimizer(optimizer)
     clipping = Clipping(clip_norm, clip_value)
+    gating = make_gating(optimizer, accumulate, mixed_precision, loss_scale)
     proto = load_model(model)
     imported = import_model(proto, shapes, dtype)
     frozen = _matching(freeze, imported.parameter_names)
+    if mixed_precision is not None:
+        use_mixed_precision(imported, mixed_precision)
     value = make_loss(loss, imported.outputs)
-    step = _StepBuilder(imported, value, optimizer, frozen, clipping).build()
+    builder = _StepBuilder(imported, value, frozen)
+    step = builder.build(ParameterUpdates(builder.tensors, optimizer, clipping, gating))
+    step.accumulate = accumulate
     given = {
         name: tuple(n if isinstance(n, str) else int(n) for n in shape)
         for name, shape in (shapes or {}).items()
@@ -134,6 +138,9 @@ def build(
     freeze: Sequence[str] = (),
     clip_norm: float | None = None,
     clip_value: float | None = None,
+    accumulate: int = 1,
+    mixed_precision: str | None = None,
+    loss_scale: float | str | None = None,
     progress: Progress | None = None,
     jobs: int | None = None,
 ) -> Program:
@@ -155,6 +162,9 @@ def build(
         "freeze": list(freeze) if not isinstance(freeze, str) else [freeze],
         "clip_norm": clip_norm,
         "clip_value": clip_value,
+        "accumulate": accumulate,
+        "mixed_precision": mixed_precision,
+        "loss_scale": loss_scale,
     }
 
     def make() -> Program:
@@ -169,66 +179,45 @@ def build(
 class _StepBuilder:
     """Collects the results of a step in the order in which they should run."""
 
-    def __init__(
-        self,
-        model: ImportedModel,
-        loss: Loss,
-        optimizer: Optimizer | None,
-        frozen: set[str],
-        clipping: Clipping,
-    ) -> None:
-        self.model, self.loss, self.optimizer = model, loss, optimizer
-        self.frozen, self.clipping = frozen, clipping
-        self.inputs = list(model.inputs)
-        self.variables = dict(model.variables)
+    def __init__(self, model: ImportedModel, loss: Loss, frozen: set[str]) -> None:
+        self.model, self.loss, self.frozen = model, loss, frozen
+        self.tensors = StepTensors(list(model.inputs), dict(model.state), dict(model.variables))
         if loss.input is not None and loss.variable is not None:
-            self._check_new_input(loss.input.name)
-            self.inputs.append(loss.input)
-            self.variables[loss.input.name] = loss.variable
-        self.state = dict(model.state)
-        self.results: list[tuple[Result, Expr]] = []
+            self.tensors.new_input(loss.input, loss.variable, "loss")
 
-    def build(self) -> TrainingStep:
+    def build(self, updates: ParameterUpdates) -> TrainingStep:
         value = self._typed_forward()
-        self._add("loss", "output", value)
+        self.tensors.add("loss", "output", value)
         for index, (name, expr) in enumerate(self.model.outputs):
             if name != "loss" or index or self.loss.input is not None:
-                self._add(name, "output", expr)
+                self.tensors.add(name, "output", expr)
         for name, expr in self.model.running_updates.items():
-            self._add(name, "state", expr)
-        trained = self._add_gradients(value)
+            self.tensors.add(name, "state", expr)
+        gradients = self._gradients(value, updates.gate.seed(dtype_of(value)))
+        updates.add(gradients)
         self._check_results()
-        return self._finish(trained)
+        return self._finish(list(gradients))
 
     def _check_results(self) -> None:
         """Each name means one output and one new state; ``loss`` is the loss alone."""
-        names = [(result.name, result.kind) for result, _ in self.results]
+        names = [(result.name, result.kind) for result, _ in self.tensors.results]
         for name, kind in names:
             if names.count((name, kind)) > 1:
                 raise ModelError(_clash(name, kind))
-        if "loss" in self.variables:
+        if "loss" in self.tensors.variables:
             raise ModelError("the model has a tensor 'loss'; the step's loss needs that name")
-
-    def _check_new_input(self, name: str) -> None:
-        if name in self.variables:
-            raise ModelError(
-                f"the model has a tensor '{name}'; the loss needs that name, rename it"
-            )
-
-    def _add(self, name: str, kind: str, expr: Expr) -> None:
-        self.results.append((Result(name, kind), expr))
 
     def _typed_forward(self) -> Expr:
         """Type all of the forward graph at once; rules read the types of inner calls too."""
         (loss,) = stamp([self.loss.value], [e for _, e in self.model.outputs], "loss")
         updates = self.model.running_updates
         fields = [loss, *(e for _, e in self.model.outputs), *updates.values()]
-        names = list(self.variables)
-        graph = self.model.control_flow.graph([self.variables[n] for n in names], fields)
+        names = list(self.tensors.variables)
+        graph = self.model.control_flow.graph([self.tensors.variables[n] for n in names], fields)
         if not self.model.control_flow:
             fields = cluster_elementwise(graph.results)
             graph = self.model.control_flow.graph(graph.params, fields)
-        self.variables = dict(zip(names, graph.params, strict=True))
+        self.tensors.variables = dict(zip(names, graph.params, strict=True))
         loss, *rest = graph.results
         count = len(self.model.outputs)
         self.model.outputs = [
@@ -237,11 +226,10 @@ class _StepBuilder:
         self.model.running_updates = dict(zip(updates, rest[count:], strict=True))
         return loss
 
-    def _add_gradients(self, loss: Expr) -> list[str]:
-        """Updates or gradients, last layer first; returns the names that have a gradient."""
+    def _gradients(self, loss: Expr, seed: Expr) -> dict[str, Expr]:
+        """By name, last layer first."""
         names = self._backward_order(loss)
-        wrt = [self.variables[n] for n in names]
-        seed = scalar(1, dtype_of(loss))
+        wrt = [self.tensors.variables[n] for n in names]
         grads, self.sharing = differentiate(self.model.control_flow, [loss], [seed], wrt)
         found = {n: g for n, g in zip(names, grads, strict=True) if g is not None}
         if not found:
@@ -249,81 +237,20 @@ class _StepBuilder:
             raise ModelError(
                 f"the loss depends on no parameter of the model{frozen}; nothing to train"
             )
-        found = self._clipped(found)
-        scalars = self._step_scalars() if self.optimizer is not None else None
-        for name, grad in found.items():
-            if self.optimizer is None or scalars is None:
-                self._add(f"grad:{name}", "output", grad)
-            else:
-                self._add_update(name, grad, self.optimizer, scalars)
-        return list(found)
-
-    def _clipped(self, found: dict[str, Expr]) -> dict[str, Expr]:
-        known = list(found.values())
-        clipped = [self.clipping.by_value(g) for g in known]
-        dtype = dtype_of(self.variables[next(iter(found))])
-        scaling = self.clipping.scale(clipped, dtype)
-        if scaling is not None:
-            (scale, norm) = stamp(list(scaling), known, "gradient clipping")
-            self._add(GRADIENT_NORM, "output", norm)
-            clipped = [g * scale for g in clipped]
-        return dict(zip(found, stamp(clipped, known, "gradient clipping"), strict=True))
-
-    def _step_scalars(self) -> StepScalars:
-        assert self.optimizer is not None
-        self._check_new_input(LEARNING_RATE)
-        rate = relay.var(LEARNING_RATE, shape=(), dtype="float64")
-        self.inputs.append(TensorSpec(LEARNING_RATE, (), "float64", default=self.optimizer.lr))
-        self.variables[LEARNING_RATE] = rate
-        return StepScalars(rate, self._step_number)
-
-    def _step_number(self) -> Expr:
-        """The number of this step, from 1 on; the state that counts is made on first use."""
-        if OPTIMIZER_STEP not in self.state:
-            self._new_state(OPTIMIZER_STEP, np.zeros((), "float64"))
-            one = relay.const(1.0, "float64")
-            number = relay.add(self.variables[OPTIMIZER_STEP], one)
-            (self.step_number,) = stamp([number], [], "number of the step")
-            self._add(OPTIMIZER_STEP, "state", self.step_number)
-        return self.step_number
-
-    def _new_state(self, key: str, initial: np.ndarray) -> relay.Var:
-        """A tensor that the optimizer carries from step to step."""
-        if key in self.variables:
-            raise ModelError(
-                f"the model has a tensor '{key}'; the optimizer needs that name, rename it"
-            )
-        self.state[key] = initial
-        self.variables[key] = relay.var(key, shape=initial.shape, dtype=str(initial.dtype))
-        return self.variables[key]
+        return found
 
     def _backward_order(self, loss: Expr) -> list[str]:
         """Parameters by their first use in the forward pass, latest first."""
-        known = {self.variables[n]: n for n in self.model.parameter_names}
+        known = {self.tensors.variables[n]: n for n in self.model.parameter_names}
         used = [known[e] for e in post_order([loss]) if e in known]
         used = [name for name in used if name not in self.frozen]
         return used[::-1]
 
-    def _add_update(
-        self, name: str, grad: Expr, optimizer: Optimizer, scalars: StepScalars
-    ) -> None:
-        parameter = self.variables[name]
-        slots = {
-            slot: self._new_state(f"{slot}:{name}", initial)
-            for slot, initial in optimizer.initial_slots(self.state[name]).items()
-        }
-        update = optimizer.update(parameter, grad, slots, scalars)
-        new = [update.parameter, *update.slots.values()]
-        new = stamp(new, [grad, parameter, *slots.values()], f"update of '{name}'")
-        self._add(name, "state", new[0])
-        for slot, expr in zip(update.slots, new[1:], strict=True):
-            self._add(f"{slot}:{name}", "state", expr)
-
     def _finish(self, trained: list[str]) -> TrainingStep:
-        fields = inline_composites(self.sharing([expr for _, expr in self.results]))
-        names = [spec.name for spec in self.inputs] + list(self.state)
+        fields = inline_composites(self.sharing([expr for _, expr in self.tensors.results]))
+        names = [spec.name for spec in self.tensors.inputs] + list(self.tensors.state)
         control_flow = self.model.control_flow
-        graph = control_flow.graph([self.variables[name] for name in names], fields)
+        graph = control_flow.graph([self.tensors.variables[name] for name in names], fields)
         fields = use_own_kernels(graph.results)
         module = None
         if control_flow:
@@ -333,15 +260,17 @@ class _StepBuilder:
             function = infer_function(relay.Function(graph.params, relay.Tuple(fields)))
         state = [
             TensorSpec(n, *tensor_type(p))
-            for n, p in zip(self.state, graph.params[len(self.inputs) :], strict=True)
+            for n, p in zip(
+                self.tensors.state, graph.params[len(self.tensors.inputs) :], strict=True
+            )
         ]
         return TrainingStep(
             function=function,
             module=module,
-            inputs=self.inputs,
+            inputs=self.tensors.inputs,
             state=state,
-            initial_state=self.state,
-            results=[result for result, _ in self.results],
+            initial_state=self.tensors.state,
+            results=[result for result, _ in self.tensors.results],
             parameter_names=[n for n in self.model.parameter_names if n in set(trained)],
             sources=self.model.sources,
         )

@@ -40,7 +40,8 @@ class Program:
     `results`. initial_state: an array for each of `state`. library_path: the shared library of
     kernels, in a folder that is removed when the process ends. control_flow: branches or loops
     depend on the data, so that no graph stands for all steps (`graph` has kernels but no ops), and
-    what a step needs is known by `measure` only (measured_peak_bytes).
+    what a step needs is known by `measure` only (measured_peak_bytes). accumulate: each so-manieth
+    step updates the parameters.
     """
 
     executable: Executable
@@ -54,6 +55,7 @@ class Program:
     parameter_names: list[str] = field(default_factory=list)
     control_flow: bool = False
     measured_peak_bytes: int | None = None
+    accumulate: int = 1
     source: ModelSource | None = field(default=None, repr=False)
 
     @cached_property

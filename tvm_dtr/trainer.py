@@ -57,8 +57,9 @@ class Trainer:
         data: see :func:`tvm_dtr.data.open_data`; None is made-up data.
         epochs: how often to go through the data, None for as often as ``steps`` takes; ``steps``:
             stop after this many steps in all.
-        schedule: learning rate by the step's index (tvm_dtr.learning_rates), or a number; by
-            default the program's own rate.
+        schedule: learning rate by the update's index (tvm_dtr.learning_rates), or a number; by
+            default the program's own rate. A program that accumulates gradients updates every
+            ``program.accumulate`` steps.
         shuffle, seed, drop_last: of array data, see ArrayBatches.
         prefetch: batches made ahead in another thread, 0 for none.
         evaluate: called as ``evaluate(vm)`` after each epoch; returns a dict of figures.
@@ -119,6 +120,12 @@ class Trainer:
         whole = None if per_epoch is None or self.epochs is None else per_epoch * self.epochs
         return self.steps if whole is None else min(whole, self.steps or whole)
 
+    @property
+    def total_updates(self) -> int | None:
+        """Updates of the whole run, which is what schedules count."""
+        steps = self.total_steps
+        return None if steps is None else max(steps // self.program.accumulate, 1)
+
     def stop(self) -> None:
         """Ends the run after the current step; the state is saved as at the end of a run."""
         self.stopped = True
@@ -175,7 +182,11 @@ class Trainer:
 
     def _run_step(self, batch: Mapping[str, Any]) -> None:
         position = self.position
-        rate = None if self.schedule is None else float(self.schedule(position.step))
+        rate = (
+            None
+            if self.schedule is None
+            else float(self.schedule(position.step // self.program.accumulate))
+        )
         given = {} if rate is None else {LEARNING_RATE: rate}
         outputs = self.vm.step(**batch, **given)
         position.step += 1

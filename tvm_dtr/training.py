@@ -54,7 +54,7 @@ class TrainingStep:
 
     ``source``: what the step was built from, where it can be had back.
     ``parameter_names`` is the trainable part of the state; ``sources`` maps the spans of calls to
-    (name, op) of the ONNX node they come from.
+    (name, op) of the ONNX node they come from. ``accumulate``: steps per update.
     """
 
     function: Any
@@ -66,6 +66,7 @@ class TrainingStep:
     sources: dict[str, tuple[str, str]] = field(default_factory=dict)
     module: Any = None
     source: ModelSource | None = None
+    accumulate: int = 1
 
 
 Shapes = Mapping[str, Sequence[int | str]]

@@ -6,66 +6,40 @@ import json
 import os
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from . import _core
-from .budget import Budget, format_bytes, parse_budget
-from .compile.opgraph import tensor_bytes
-from .errors import BudgetError, DTRError, InputError, ThrashError, UsageError
-from .explain import held_by_op
+from .budget import Budget, parse_budget
+from .errors import UsageError
 from .kernel_library import export_kernels
 from .measured_costs import AutoPolicy, mean_costs
-from .memory import UNLIMITED, Memory
-from .notebook import Figures
+from .memory import Memory
 from .plugin import load_plugin
 from .replay import Choice, arena_for, choose_policy
 from .step_inputs import check_inputs, check_state
-from .trace.header import OPTIMIZER, PARAMETERS, state_role
 from .vm_arguments import (
+    budget_bytes,
+    budget_code,
     check_arguments,
+    check_policy,
     is_executable,
     is_memory_cfg,
     overwrite_marks,
     signed_seed,
 )
+from .vm_errors import error_of
+from .vm_measurements import Measurements
+from .vm_parameters import Parameters
+from .vm_tracing import Tracing
 
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
 import tvm
 from tvm.runtime import vm as tvm_vm
 
-_HOLDERS_SHOWN = 5
-_ERRORS: dict[str, type[DTRError]] = {
-    "InputError": InputError,
-    "UsageError": UsageError,
-}
 
-
-class Parameters(Mapping[str, np.ndarray]):
-    """The state of a program by name: reading copies out, writing copies in after a check."""
-
-    def __init__(self, machine: VirtualMachine) -> None:
-        self._machine = machine
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._machine._state[name].numpy()
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self._machine.set_parameters({name: value})
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._machine._state)
-
-    def __len__(self) -> int:
-        return len(self._machine._state)
-
-    def __repr__(self) -> str:
-        return f"Parameters({', '.join(self)})"
-
-
-class VirtualMachine(tvm_vm.VirtualMachine):
+class VirtualMachine(Measurements, Tracing, tvm_vm.VirtualMachine):
     """TVM's Relay VM with a hard memory budget (Dynamic Tensor Rematerialization).
 
     Args:
@@ -129,11 +103,11 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         if not isinstance(executable, tvm_vm.Executable):
             executable = tvm_vm.Executable(executable)
         self._attach(executable)
-        budget = self._resolve(parse_budget(memory_budget))
+        budget = budget_bytes(parse_budget(memory_budget), self._program)
         #: With the policy ``plan``: the schedule that steps follow, and why they follow none.
         self.planned_steps: Any = None
         policy = self._plan_ahead(policy, budget, seed)
-        _check_policy(policy)
+        check_policy(policy)
         #: Where memory comes from: ``paged`` or ``best-fit``.
         self.arena = arena_for(policy, arena)
         #: Why the policy was chosen; None where nothing was predicted.
@@ -152,7 +126,9 @@ class VirtualMachine(tvm_vm.VirtualMachine):
         self.policy = unpredicted if policy == "auto" else policy
         self._count_workspace(budget)
         limit = float(thrash_limit)
-        self._call("configure", _code(budget), self.policy, signed_seed(seed), limit, self.arena)
+        self._call(
+            "configure", budget_code(budget), self.policy, signed_seed(seed), limit, self.arena
+        )
         self._setup_device([tvm.cpu()] if device is None else device, None)
         self._state: dict[str, Any] = {}
         self._steps = 0
@@ -376,159 +352,17 @@ class VirtualMachine(tvm_vm.VirtualMachine):
             BudgetError: what is pinned does not fit; the budget is then unchanged.
             UsageError: the kernels are in memory and cannot be exported: see the class.
         """
-        budget = self._resolve(parse_budget(memory_budget))
+        budget = budget_bytes(parse_budget(memory_budget), self._program)
         self._count_workspace(budget)
-        old = self._call("set_budget", _code(budget))
+        old = self._call("set_budget", budget_code(budget))
         if self._auto is not None:
             self._auto.set_budget(budget)
         return None if old < 0 else old
-
-    @property
-    def stats(self) -> dict[str, Any]:
-        """The last step in numbers: ``budget_bytes`` (None: no budget), ``peak_bytes``,
-        ``unbudgeted_peak_bytes`` (None for a bare executable), ``pinned_bytes``,
-        ``workspace_bytes``, ``step_seconds``, ``compute_seconds``,
-        ``remat_seconds``, ``search_seconds``, ``evictions``, ``rematerializations``, ``loss``;
-        and ``steps`` so far. For a bare executable, everything since ``reset_stats``. Of what the
-        next step will do: ``policy``, ``policy_reason`` and ``predicted_slowdown`` (None where
-        nothing was predicted).
-        """
-        peak = None
-        if self._program is not None:
-            measured = self._program.control_flow
-            peak = (
-                self._program.measured_peak_bytes
-                if measured
-                else self._program.unbudgeted_peak_bytes
-            )
-        choice = self.policy_choice
-        facts = {
-            "unbudgeted_peak_bytes": peak,
-            "steps": self._steps,
-            "policy": self.policy,
-            "policy_reason": None if choice is None else choice.reason(),
-            "predicted_slowdown": None if choice is None else choice.prediction["slowdown"],
-        }
-        return Figures((self._last or self._measured()) | facts)
-
-    def memory_report(self) -> Figures:
-        """Bytes held at this moment: ``parameters_bytes`` and ``optimizer_state_bytes`` as their
-        arrays have them; ``other_bytes``, the rest in use (inputs, constants, outputs, rounding);
-        ``free_bytes``, mapped and unused; ``mapped_bytes``, their sum; ``budget_bytes`` (None: no
-        budget) and ``peak_bytes`` of the last step.
-        """
-        counters = self.counters()
-        trained = set() if self._program is None else set(self._program.parameter_names)
-        sizes = {PARAMETERS: 0, OPTIMIZER: 0}
-        for spec in [] if self._program is None else self._program.state:
-            sizes[state_role(spec.name, trained)] += tensor_bytes(spec.shape, spec.dtype)
-        return Figures(
-            parameters_bytes=sizes[PARAMETERS],
-            optimizer_state_bytes=sizes[OPTIMIZER],
-            other_bytes=counters["active_bytes"] - sum(sizes.values()),
-            free_bytes=counters["mapped_bytes"] - counters["active_bytes"],
-            mapped_bytes=counters["mapped_bytes"],
-            budget_bytes=self.stats["budget_bytes"],
-            peak_bytes=self.stats["peak_bytes"],
-        )
-
-    def counters(self) -> dict[str, Any]:
-        """Everything the VM counts, at this moment."""
-        return json.loads(self.module["stats"]())
-
-    def reset_stats(self) -> None:
-        """Starts all counters and the peak anew."""
-        self._last = {}
-        self.module["reset_stats"]()
-        self.module["reset_peak"]()
-
-    def validate(self) -> None:
-        """Checks every invariant of the runtime; raises on the first that does not hold."""
-        self.module["validate"]()
-
-    # -- Tracing -----------------------------------------------------------------------------------
-
-    def start_trace(self, path: str | os.PathLike[str], name: str = "program") -> None:
-        """Writes every call, allocation, eviction and decision from now on to the file ``path``.
-
-        The file streams: a crash leaves all but the last fifth of a second. ``tvm-dtr report``,
-        ``tvm-dtr trace`` and ``tvm_dtr.trace.read_events`` read it. ``name`` is its title.
-
-        Raises:
-            UsageError: the file cannot be written.
-        """
-        from .trace.format import encode_header
-        from .trace.header import make_header
-
-        header = bytearray(encode_header(make_header(self, name)))
-        self._call("trace_events", os.fspath(path), header)
-
-    def stop_trace(self, **facts: Any) -> None:
-        """Ends the trace, adding ``facts`` (JSON) to it; nothing if there is none.
-
-        Raises:
-            UsageError: the file has ended early, as the disk is full.
-        """
-        self.module["trace_note"](json.dumps({"end": facts}))
-        failure = self.module["stop_tracing_events"]()
-        if failure:
-            raise UsageError(f"the trace has ended early: {failure}")
-
-    def trace_memory(self, on: bool) -> None:
-        """Starts (anew) or stops sampling memory in use at each change."""
-        self.module["trace_memory"](on)
-
-    def memory_trace(self) -> tuple[np.ndarray, np.ndarray]:
-        """Seconds and active bytes of the samples since ``trace_memory(True)``, which go on."""
-        samples = self.memory_samples()
-        return samples[:, 0], samples[:, 1]
-
-    def memory_samples(self) -> np.ndarray:
-        """(n, 4) of seconds, active bytes, budget in bytes, kind (0 memory in use changed, 1 an op
-        was run again, 2 a storage was evicted). The samples start anew."""
-        samples = self.module["trace_memory"](True)
-        return np.empty((0, 4)) if samples is None else samples.numpy()
-
-    def _measured(self) -> dict[str, Any]:
-        counters = self.counters()
-        budget = counters["budget_bytes"]
-        names = (
-            "pinned_bytes",
-            "workspace_bytes",
-            "compute_seconds",
-            "remat_seconds",
-            "search_seconds",
-            "evictions",
-            "rematerializations",
-        )
-        measured = {name: counters[name] for name in names}
-        return measured | {
-            "budget_bytes": None if budget == UNLIMITED else budget,
-            "peak_bytes": counters[
-                "peak_mapped_bytes" if budget < UNLIMITED else "peak_active_bytes"
-            ],
-            "step_seconds": counters["compute_seconds"] + counters["remat_seconds"],
-            "loss": None,
-        }
 
     def _count_workspace(self, budget: int | None) -> None:
         # Kernels compiled in memory take workspace that nobody can count.
         if budget is not None and not self.module["workspace_tracked"]():
             self._call("use_library", *export_kernels(self._exec.lib))
-
-    def _resolve(self, budget: Budget) -> int | None:
-        if budget.fraction is None and not budget.automatic:
-            return budget.bytes
-        if self._program is None:
-            raise UsageError(
-                "a budget in percent or auto needs the unbudgeted peak, which is known of programs "
-                "from tvm_dtr.build only: give it in bytes, for example 512MiB"
-            )
-        if budget.automatic:
-            from .advise import automatic_budget
-
-            return automatic_budget(self._program)
-        return budget.resolve(self._program.unbudgeted_peak_bytes)
 
     def _set_costs(self, graph: Any) -> None:
         kernels = {kernel.name: kernel for kernel in graph.kernels}
@@ -551,42 +385,5 @@ class VirtualMachine(tvm_vm.VirtualMachine):
                 traceback.clear_frames(error.__traceback__.tb_next)
             raise
         if isinstance(result, str):
-            raise self._error(json.loads(result))
+            raise error_of(self, json.loads(result))
         return result
-
-    def _error(self, details: dict[str, Any]) -> DTRError:
-        kind = details.pop("kind")
-        message = details.pop("message").removeprefix(f"{kind}: ")
-        if kind == "BudgetError":
-            return self._budget_error(message, details)
-        if kind == "ThrashError":
-            budget = self.counters()["budget_bytes"]
-            holders = [] if self._program is None else held_by_op(self._program, None)
-            facts = {"budget_bytes": budget, "holders": holders, "program": self._program}
-            return ThrashError(message, **details, **facts)
-        return _ERRORS[kind](message)
-
-    def _budget_error(self, message: str, details: dict[str, Any]) -> BudgetError:
-        held = [
-            f"{h['name']} {format_bytes(h['bytes'])} ({'pinned' if h['pinned'] else 'locked'})"
-            for h in details["holders"][:_HOLDERS_SHOWN]
-        ]
-        more = len(details["holders"]) - len(held)
-        if held:
-            message += f"; held: {', '.join(held)}" + (f" and {more} more" if more else "")
-        if self._program is not None:
-            roles = {h["name"]: h["role"] for h in held_by_op(self._program, None)}
-            for holder in details["holders"]:
-                holder["role"] = roles.get(holder["name"], "activations and gradients")
-        return BudgetError(message, **details, program=self._program)
-
-
-def _code(budget: int | None) -> int:
-    return -1 if budget is None else budget
-
-
-def _check_policy(policy: str) -> None:
-    if policy not in ("auto", *_core.policies()):
-        raise UsageError(
-            f"unknown policy '{policy}': choose one of auto, {', '.join(sorted(_core.policies()))}"
-        )

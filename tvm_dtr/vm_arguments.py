@@ -11,6 +11,8 @@ import numpy as np
 import tvm
 from tvm.runtime import vm as tvm_vm
 
+from . import _core
+from .budget import Budget
 from .errors import UsageError
 from .program import Program
 
@@ -65,3 +67,32 @@ def overwrite_marks(graph: Any) -> np.ndarray:
     number = {op: i for i, op in enumerate(ops)}
     pairs = [(number[op], index) for op, index in graph.overwrites]
     return np.array(pairs, "int64").reshape(len(pairs), 2)
+
+
+def budget_bytes(budget: Budget, program: Program | None) -> int | None:
+    """In bytes; None is no budget. Raises UsageError where it depends on what is not known."""
+    if budget.fraction is None and not budget.automatic:
+        return budget.bytes
+    if program is None:
+        raise UsageError(
+            "a budget in percent or auto needs the unbudgeted peak, which is known of programs "
+            "from tvm_dtr.build only: give it in bytes, for example 512MiB"
+        )
+    if budget.automatic:
+        from .advise import automatic_budget
+
+        return automatic_budget(program)
+    return budget.resolve(program.unbudgeted_peak_bytes)
+
+
+def budget_code(budget: int | None) -> int:
+    """As the module has it."""
+    return -1 if budget is None else budget
+
+
+def check_policy(policy: str) -> None:
+    """Raises UsageError for a name that is no policy's."""
+    if policy not in ("auto", *_core.policies()):
+        raise UsageError(
+            f"unknown policy '{policy}': choose one of auto, {', '.join(sorted(_core.policies()))}"
+        )

@@ -45,7 +45,7 @@ class BudgetError : public std::runtime_error {
   uint64_t budget_bytes;
   uint64_t requested_bytes;      // the allocation that failed
   uint64_t short_bytes;          // missing bytes
-  uint64_t needed_budget_bytes;  // smallest budget that passes this point
+  uint64_t needed_budget_bytes;  // smallest budget that surely passes this point
   std::vector<Holder> holders;   // pinned and locked storages, largest first
   // Where enough is free and nothing is short, but scattered: the largest block that fits.
   uint64_t largest_free_bytes = 0;

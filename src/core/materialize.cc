@@ -407,10 +407,13 @@ uint64_t Runtime::StillNeeded(uint64_t bytes, OpId id) const {
 void Runtime::ThrowBudgetError(uint64_t bytes, OpId op, uint64_t still_needed) {
   uint64_t needed = arena_->active() + still_needed;
   uint64_t budget = arena_->capacity();
+  const uint64_t missing = needed > budget ? needed - budget : 0;
+  // Enough is free, but scattered: room behind all that is there takes the op.
+  if (missing == 0) needed = budget + still_needed;
   BudgetError error("the memory budget is too small: nothing is left to evict", op,
-                    op == kNone ? kNone : graph_.ops_[op].kernel, budget, bytes,
-                    needed > budget ? needed - budget : 0, needed, Holders());
-  if (needed <= budget) error.largest_free_bytes = arena_->largest_free();
+                    op == kNone ? kNone : graph_.ops_[op].kernel, budget, bytes, missing, needed,
+                    Holders());
+  if (missing == 0) error.largest_free_bytes = arena_->largest_free();
   throw error;
 }
 

@@ -44,7 +44,7 @@ std::string BudgetMessage(const BudgetError& error, const std::string& kernel) {
         << (kernel.empty() ? "beside what is held" : "at " + kernel)
         << " and nothing is left to evict: of the memory budget of " << error.budget_bytes
         << " bytes enough is free, but scattered, the largest run of " << error.largest_free_bytes
-        << " bytes; use the paged arena, or a larger budget";
+        << " bytes; use the paged arena, or a budget of " << error.needed_budget_bytes << " bytes";
     return out.str();
   }
   out << "BudgetError: the memory budget of " << error.budget_bytes << " bytes is "

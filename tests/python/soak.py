@@ -95,7 +95,7 @@ class Subject:
 def soak_program(seed: int, cases: int, totals: Totals) -> None:
     """Runs one random program under ``cases`` random budgets and policies."""
     random_module = from_seed(seed)
-    policies = sorted(set(_core.policies()) - {"window"})
+    policies = sorted(_core.policies())
     rng = np.random.default_rng((seed, 1))
     with tempfile.TemporaryDirectory() as folder:
         subject = Subject(random_module, folder)

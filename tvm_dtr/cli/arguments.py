@@ -7,7 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tvm_dtr.cli.optimizer_options import add_optimizer_options, make_optimizer
+from tvm_dtr.cli.optimizer_options import (
+    add_optimizer_options,
+    add_precision_options,
+    make_optimizer,
+)
 from tvm_dtr.errors import UsageError
 
 LOSSES = ("cross_entropy", "mse", "output")
@@ -22,6 +26,9 @@ BUILD_OPTIONS = (
     "freeze",
     "clip_norm",
     "clip_value",
+    "accumulate",
+    "mixed_precision",
+    "loss_scale",
     "shape",
     "dtype",
     "jobs",
@@ -71,6 +78,7 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
         f"the model's first output is the loss (default {DEFAULT_LOSS})",
     )
     add_optimizer_options(group)
+    add_precision_options(group)
     group.add_argument(
         "--shape",
         type=shape,
@@ -111,6 +119,9 @@ def build_keywords(arguments: argparse.Namespace) -> dict[str, Any]:
         "freeze": arguments.freeze or (),
         "clip_norm": arguments.clip_norm,
         "clip_value": arguments.clip_value,
+        "accumulate": arguments.accumulate or 1,
+        "mixed_precision": arguments.mixed_precision,
+        "loss_scale": arguments.loss_scale,
         "dtype": arguments.dtype,
     }
 

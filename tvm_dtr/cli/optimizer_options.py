@@ -75,6 +75,38 @@ def add_optimizer_options(group: Any) -> None:
     )
 
 
+def whole(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive whole number")
+    return int(text)
+
+
+def loss_scale(text: str) -> float | str:
+    return text if text == "dynamic" else rate(text)
+
+
+def add_precision_options(group: Any) -> None:
+    group.add_argument(
+        "--accumulate",
+        type=whole,
+        metavar="N",
+        help="update every N batches, by the mean of their gradients (default 1)",
+    )
+    group.add_argument(
+        "--mixed-precision",
+        choices=("float16", "bfloat16"),
+        help="operands and results of matrix products and convolutions in this type; weights, "
+        "sums and the rest stay float32",
+    )
+    group.add_argument(
+        "--loss-scale",
+        type=loss_scale,
+        metavar="X",
+        help="multiply the loss by X in the backward pass, or dynamic: halve it (and leave the "
+        "update out) where a gradient is not finite (default: dynamic for float16, else none)",
+    )
+
+
 def make_optimizer(arguments: argparse.Namespace) -> Any:
     """The optimizer of the options, None for ``none``. Raises UsageError for unknown settings."""
     from tvm_dtr import optim  # imports TVM

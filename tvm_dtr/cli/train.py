@@ -224,7 +224,7 @@ def _schedule(arguments: argparse.Namespace, trainer: Any) -> Any:
     rates = [s.default for s in trainer.program.inputs if s.name == LEARNING_RATE]
     if not rates:
         raise UsageError("the program was built without an optimizer: there is nothing to train")
-    total = trainer.total_steps
+    total = trainer.total_updates
     if total is None and (arguments.schedule != "constant" or arguments.warm_up):
         raise UsageError(
             f"the data does not say how many batches it has: --schedule {arguments.schedule} "

@@ -62,6 +62,7 @@ def compile_step(
         initial_state=dict(step.initial_state),
         parameter_names=list(step.parameter_names),
         source=step.source,
+        accumulate=step.accumulate,
         target=str(resolved),
         library_path=str(library_path),
     )

@@ -78,6 +78,7 @@ def compile_control_flow(step: TrainingStep, target: tvm.target.Target) -> Progr
         library_path=str(library_path),
         control_flow=True,
         source=step.source,
+        accumulate=step.accumulate,
     )
 
 

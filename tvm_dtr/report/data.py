@@ -23,7 +23,7 @@ def report_data(analysis: Analysis, step: Step) -> dict[str, Any]:
         "name": analysis.name,
         "step": step.number,
         "steps": [{"step": s.number, "failed": s.failed, **s.totals()} for s in analysis.steps],
-        "policy": analysis.header.get("policy"),
+        "policy": _run_row(analysis).get("policy") or analysis.header.get("policy"),
         "started": analysis.header.get("started"),
         "complete": analysis.complete,
         "totals": step.totals(),
