@@ -2,8 +2,9 @@
 
     python examples/characters.py --epochs 20
 
-The text (sonnets.txt, 1609, in the public domain) is cut into pieces of 32 characters; the last
-sonnet is kept for the perplexity: the number of characters among which the model is undecided.
+The text (sonnets.txt: numbers 1, 2, 18, 29, 30, 73, 116 and 130 of 1609, in the spelling of later
+editions, which differ in commas; all in the public domain) is cut into pieces of 32 characters; the
+last sonnet is kept for the perplexity: the number of characters among which the model is undecided.
 """
 
 from __future__ import annotations
