@@ -122,6 +122,11 @@ class Replay:
         Steps that compute `ops` in order and free storages as early as can be.
         """
 
+    def overwrites_in(self, ops: Sequence[int]) -> list[int]:
+        """
+        Those of `ops` that write over the parameter that they update, in this order.
+        """
+
     def check_schedule(
         self, steps: Sequence[tuple[str, int]], exact_bytes: bool = False, steps_run: int = 1
     ) -> dict:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .budget import parse_budget
-from .errors import BudgetError, ModelError, ThrashError, UsageError
+from .errors import BudgetError, ThrashError, UsageError
 
 ONLINE = "dtr-online"
 PLAN = "plan"
@@ -59,10 +59,11 @@ def compare(
 
     Raises:
         UsageError: an unknown method, a budget that does not parse.
-        ModelError: the program's control flow depends on data: no planner knows its ops ahead.
+
+    Where control flow depends on data, planners and ``plan`` are ``unsupported`` and DTR runs.
     """
     from .cli.synthetic import synthetic_inputs
-    from .passes import graph_of_program
+    from .passes import NotPlannableError, graph_of_program
     from .passes.planners import check_methods
 
     methods = tuple(methods or default_methods())
@@ -70,14 +71,21 @@ def compare(
     sizes = [parse_budget(budget) for budget in budgets]
     if any(size.unlimited for size in sizes):
         raise UsageError("a comparison needs budgets: use bytes, 512MiB or 40%, not none")
-    if getattr(program, "graph", None) is None:
-        raise ModelError("control flow that depends on data cannot be planned for: it runs by DTR")
-    graph = graph_of_program(program, name)
     inputs = synthetic_inputs(program, seed)
+    graph, refusal = None, None
+    try:
+        graph = graph_of_program(program, name)
+    except NotPlannableError as error:
+        refusal = error
+        program.measure(inputs)
     rows: list[Row] = []
     for size in sizes:
         budget = size.resolve(program.unbudgeted_peak_bytes) or 0
-        runs = [_Run(program, graph, m, budget, time_limit, seed) for m in methods]
+        runs = []
+        for method in methods:
+            run = _Run(program, name, method, budget)
+            run.prepare(graph, time_limit, seed, refusal)
+            runs.append(run)
         rows += _measure(program, runs, inputs, rounds)
         del runs
         gc.collect()
@@ -103,14 +111,13 @@ def _measure(program: Any, runs: list[_Run], inputs: Any, rounds: int) -> list[R
 class _Run:
     """One method under one budget."""
 
-    def __init__(
-        self, program: Any, graph: Any, method: str, budget: int, time_limit: float, seed: int
-    ) -> None:
+    def __init__(self, program: Any, name: str, method: str, budget: int) -> None:
+        self.program, self.method, self.budget = program, method, budget
         self.vm: Any = None
         self.seconds: list[float] = []
         self.peaks: list[int] = []
         self.row: Row = {
-            "trace": graph.name,
+            "trace": name,
             "method": method,
             "budget_fraction": round(budget / max(program.unbudgeted_peak_bytes, 1), 6),
             "budget_bytes": budget,
@@ -126,24 +133,29 @@ class _Run:
             "bitwise": None,
             "error": None,
         }
+
+    def prepare(self, graph: Any, time_limit: float, seed: int, refusal: Exception | None) -> None:
+        """``refusal``: why the program cannot be planned for, if it cannot."""
+        if refusal is not None and self.method != ONLINE:
+            return self._fail("unsupported", refusal)
         try:
-            self._prepare(program, graph, method, budget, time_limit, seed)
+            self._prepare(graph, time_limit, seed)
         except BudgetError as error:
             self._fail("infeasible", error)
 
-    def _prepare(
-        self, program: Any, graph: Any, method: str, budget: int, time_limit: float, seed: int
-    ) -> None:
+    def _prepare(self, graph: Any, time_limit: float, seed: int) -> None:
         import tvm_dtr
         from tvm_dtr.passes.planners import plan_row
         from tvm_dtr.passes.rewrite import planned_program
 
+        program, method, budget = self.program, self.method, self.budget
         if method in (ONLINE, PLAN):
             policy = "auto" if method == ONLINE else "plan"
             self.vm = tvm_dtr.VirtualMachine(program, memory_budget=budget, policy=policy)
             choice = self.vm.policy_choice
-            self.row["predicted_slowdown"] = choice.prediction["slowdown"]
-            self.row["predicted_peak_bytes"] = choice.prediction["peak_bytes"]
+            if choice is not None:
+                self.row["predicted_slowdown"] = choice.prediction["slowdown"]
+                self.row["predicted_peak_bytes"] = choice.prediction["peak_bytes"]
             if method == PLAN:
                 self._wait_for_plan(time_limit)
             return

@@ -39,7 +39,7 @@ def _details(rows: Rows) -> list[list[str]]:
         lines.append([
             row["method"],
             f"{row['budget_fraction']:.4g}",
-            f"{row['predicted_slowdown']:.4f}",
+            "-" if row["predicted_slowdown"] is None else f"{row['predicted_slowdown']:.4f}",
             f"{row['slowdown']:.4f}",
             str(row["predicted_peak_bytes"]),
             str(row["peak_bytes"]),

@@ -59,8 +59,14 @@ class PlannedSteps:
             )  # fmt: skip
             self.reason = "planning"
 
-    def next_executable(self, wait: bool = False) -> Any:
-        """The executable to change to before the next step; None: go on as before."""
+    def plan_now(self) -> bool:
+        """Waits for the planner; whether it has found a schedule."""
+        self.begin()
+        assert self._background is not None
+        return self._background.take(wait=True) is not None
+
+    def next_program(self, wait: bool = False) -> Any:
+        """The program to change to before the next step; None: go on as before."""
         if self.schedule is not None or self.reason != "planning" or self._background is None:
             return None
         schedule = self._background.take(wait)
@@ -69,7 +75,7 @@ class PlannedSteps:
                 self.reason = self._background.error or "the planner failed"
             return None
         self.schedule, self.reason = schedule, None
-        return planned_program(self._program, schedule).executable
+        return planned_program(self._program, schedule)
 
     def counted(self, stats: dict[str, Any]) -> dict[str, Any]:
         """``planner``, and stats with what the schedule computed again as rematerializations.
@@ -89,14 +95,14 @@ class PlannedSteps:
         }
 
     def after_step(self, evictions: int) -> Any:
-        """Starts planning after the first step. The executable to change back to if the step
+        """Starts planning after the first step. The program to change back to if the step
         deviated; else None."""
         self.begin()
         if self.schedule is None or evictions == 0:
             return None
         self.reason = f"a step deviated from the schedule: {evictions} evictions"
         self.schedule = None
-        return self._program.executable
+        return self._program
 
     def stop(self) -> None:
         if self._background is not None:

@@ -17,7 +17,7 @@ from .kernel_library import export_kernels
 from .measured_costs import AutoPolicy, mean_costs
 from .memory import Memory
 from .plugin import load_plugin
-from .replay import Choice, arena_for, choose_policy
+from .replay import Choice, arena_for, best_policy, choose_policy
 from .step_inputs import check_inputs, check_state
 from .vm_arguments import (
     budget_bytes,
@@ -60,7 +60,8 @@ class VirtualMachine(Measurements, Tracing, tvm_vm.VirtualMachine):
             before the first step by the costs measured when building and again after each of the
             first two by the costs that these had (dtr-eq for a bare executable). ``plan`` or
             ``plan:PLANNER`` runs the first step by ``auto`` while a planner (anneal) looks for a
-            schedule, which later steps follow: see docs/planning.md.
+            schedule, which later steps follow; where no policy can run the first step, planning
+            comes first: see docs/planning.md.
         seed: of the policies that draw lots.
         thrash_limit: stop when recomputation has cost more than this multiple of the step's own
             work; 0 never stops.
@@ -117,10 +118,8 @@ class VirtualMachine(Measurements, Tracing, tvm_vm.VirtualMachine):
         if budget is not None and self._program is not None and not self._program.control_flow:
             if policy == "auto":
                 self._auto = AutoPolicy(self._program, budget, seed, thrash_limit, self.arena)
-            self.policy_choice = choose_policy(
-                self._program, budget, policy, seed, thrash_limit, self.arena
-            )
-            policy = self.policy_choice.policy
+            self.policy_choice = self._choose(budget, policy, seed, thrash_limit)
+            policy = "dtr-eq" if self.policy_choice is None else self.policy_choice.policy
         branches = self._program is not None and self._program.control_flow
         unpredicted = "dtr-up" if branches else "dtr-eq"
         self.policy = unpredicted if policy == "auto" else policy
@@ -137,8 +136,19 @@ class VirtualMachine(Measurements, Tracing, tvm_vm.VirtualMachine):
         if self._program is not None:
             self._set_costs(self._program.graph)
             self.module["name_results"](*(r.name for r in self._program.results))
-            self._mark_overwrites()
+            self._mark_overwrites(self._program.graph)
             self.set_parameters(self._program.initial_state)
+            if self.planned_steps is not None and self.policy_choice is None:
+                self.wait_for_plan()
+
+    def _choose(self, budget: int, policy: str, seed: int, thrash_limit: float) -> Choice | None:
+        """What to run online; None where that cannot be and steps follow a plan from the first."""
+        program = self._training_program()
+        if self.planned_steps is not None:
+            choice = best_policy(program.replay, budget, seed, thrash_limit, self.arena)
+            if choice is not None or self.planned_steps.plan_now():
+                return choice
+        return choose_policy(program, budget, policy, seed, thrash_limit, self.arena)
 
     def _plan_ahead(self, policy: str, budget: int | None, seed: int) -> str:
         """The policy to run online; ``plan`` sets planned_steps up."""
@@ -169,21 +179,19 @@ class VirtualMachine(Measurements, Tracing, tvm_vm.VirtualMachine):
         if self.planned_steps is None:
             return False
         self.planned_steps.begin()
-        self._follow(self.planned_steps.next_executable(wait=True))
+        self._follow(self.planned_steps.next_program(wait=True))
         return self.planned_steps.schedule is not None
 
-    def _follow(self, executable: Any) -> None:
-        if executable is not None:
-            self._call("follow", executable.mod)
-            self._exec = executable
-            self._mark_overwrites()
+    def _follow(self, program: Any) -> None:
+        if program is not None:
+            self._call("follow", program.executable.mod)
+            self._exec = program.executable
+            self._mark_overwrites(program.graph)
 
-    def _mark_overwrites(self) -> None:
-        # A schedule has no updates in place: it may compute again what needs the old values.
-        program = self._training_program()
-        marks = overwrite_marks(program.graph)
-        if len(marks) and self._exec is program.executable:
-            self.module["set_overwrites"](tvm.nd.array(marks))
+    def _mark_overwrites(self, graph: Any) -> None:
+        marks = overwrite_marks(graph)
+        if len(marks):
+            self.module["set_overwrites"](tvm.nd.array(marks), bool(graph.scheduled))
 
     def _attach(self, executable: tvm_vm.Executable) -> None:
         """What the base class does for the stock VM's module."""
@@ -235,7 +243,7 @@ class VirtualMachine(Measurements, Tracing, tvm_vm.VirtualMachine):
         self.module["trace_step"](self._steps)
         self._last = {}
         if self.planned_steps is not None:
-            self._follow(self.planned_steps.next_executable())
+            self._follow(self.planned_steps.next_program())
         self._started = time.perf_counter()
         self._feed(arrays)
         return self._finish(self._call("invoke_donated", "main"))

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/plan/anneal.h"
+#include "core/plan/in_place.h"
 #include "core/plan/planning_graph.h"
 #include "core/plan/schedule.h"
 
@@ -119,6 +120,10 @@ void AddPlanning(nb::class_<dtr::Program>* program) {
           "schedule_of",
           [](const dtr::Program& p, const Ids& ops) { return ToSteps(dtr::ScheduleOf(p, ops)); },
           "ops"_a, "Steps that compute `ops` in order and free storages as early as can be.")
+      .def(
+          "overwrites_in",
+          [](const dtr::Program& p, const Ids& ops) { return dtr::OverwritesIn(p, ops); }, "ops"_a,
+          "Those of `ops` that write over the parameter that they update, in this order.")
       .def("check_schedule", &Check, "steps"_a, "exact_bytes"_a = false, "steps_run"_a = 1,
            "Peak, cost and validity of a schedule.")
       .def("planning_graph", &PlanningGraphDict, "exact_bytes"_a = false)

@@ -105,7 +105,7 @@ bool Runtime::BeginOverwrite() {
 
 // A storage that was pinned because what it was made from is gone, and that nobody holds any more,
 // can go when what was made from it takes its place as pinned. Not where that would pin more than
-// it frees.
+// it frees, unless all goes by a schedule, which counts on the memory.
 void Runtime::PassPinOn(StorageId id) {
   const Storage& s = graph_.storages_[id];
   if (!s.live || !s.keeps_readers || s.pins == 0 || s.refs > 0 || s.locks > 0) return;
@@ -115,7 +115,7 @@ void Runtime::PassPinOn(StorageId id) {
     const Storage& made = graph_.storages_[graph_.tensors_[out].storage];
     if (made.pins == 0) pinned += made.block.bytes;
   }
-  if (pinned <= s.block.bytes) PinDependents();
+  if (follows_schedule_ || pinned <= s.block.bytes) PinDependents();
 }
 
 }  // namespace dtr

@@ -129,6 +129,9 @@ class Runtime {
   // The tensor's value may be overwritten by TryOverwrite. To be called on a pinned tensor before
   // an op that is still alive has read it.
   void AllowOverwrite(TensorId tensor);
+  // From now on calls come as a planner has ordered them, with recomputation: what is dead is not
+  // wanted again, so it goes at once whatever has to be pinned in its place.
+  void FollowSchedule(bool follow) { follows_schedule_ = follow; }
   // As Call, for an op whose one output takes the place of `old`, one of its inputs, which is
   // pinned and allowed for: afterwards every reference to `old` sees the new value, so the caller
   // must know that none still wants the old one. False if that may not be, since something evicted
@@ -271,6 +274,7 @@ class Runtime {
   double invocation_compute_ = 0, invocation_remat_ = 0, expected_cost_ = 0;
   uint64_t pinned_bytes_ = 0;  // rounded sizes of pinned storages
   bool in_invocation_ = false;
+  bool follows_schedule_ = false;
   Overwrite overwrite_;
   uint64_t next_serial_ = 0, visit_ = 0;
   std::vector<TensorId> deferred_;           // releases ignored so far, under kIgnore

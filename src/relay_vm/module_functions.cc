@@ -80,6 +80,7 @@ void DtrVirtualMachine::Follow(tvm::runtime::Module module) {
   packed_funcs_ = std::move(functions);
   overwrites_.clear();  // they were marks in the other one
   overwritten_.clear();
+  engine_->runtime().FollowSchedule(false);
 }
 
 // Better no budget than one that does not hold.
@@ -175,8 +176,9 @@ void DtrVirtualMachine::NameResults(TVMArgs args) {
   for (int i = 0; i < args.num_args; ++i) names_.push_back(args[i]);
 }
 
-void DtrVirtualMachine::SetOverwrites(const NDArray& marks) {
+void DtrVirtualMachine::SetOverwrites(const NDArray& marks, bool scheduled) {
   Engine::Use use(engine_.get());
+  engine_->runtime().FollowSchedule(scheduled);
   const VMFunction& main = exec_->GetVMFunctionWithName("main");
   std::vector<int64_t> values(static_cast<size_t>(marks->shape[0]) * 2);
   marks.CopyToBytes(values.data(), values.size() * sizeof(int64_t));
@@ -301,8 +303,8 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
                     TVMRetValue* rv) { *rv = vm->InvokeFunction(args[0], false); }},
       {"invoke_donated", [](DtrVirtualMachine* vm, TVMArgs args,
                             TVMRetValue* rv) { *rv = vm->InvokeFunction(args[0], true); }},
-      {"set_overwrites",
-       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) { vm->SetOverwrites(args[0]); }},
+      {"set_overwrites", [](DtrVirtualMachine* vm, TVMArgs args,
+                            TVMRetValue*) { vm->SetOverwrites(args[0], args[1]); }},
       {"accept_state", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue*) { vm->AcceptState(); }},
       {"resume", [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) { *rv = vm->Resume(); }},
       {"configure",

@@ -63,7 +63,7 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   void NameResults(TVMArgs args);
   // (n, 2) of int64: the n-th kernel call of main may write its only output over its argument with
   // the second index, a parameter of main that no later call reads.
-  void SetOverwrites(const NDArray& marks);
+  void SetOverwrites(const NDArray& marks, bool scheduled);
   // The state that a stopped step has left half updated has been set anew.
   void AcceptState() { torn_ = false; }
   // Forgets inputs, outputs and a stopped invocation.

@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "core/plan/anneal.h"
+#include "core/plan/in_place.h"
 #include "core/plan/order_search.h"
 #include "core/plan/repair.h"
 #include "core/plan/schedule.h"
@@ -129,6 +130,36 @@ TEST(NothingRunsAgainThroughAnOverwrittenValue) {
   EXPECT_EQ(report.problem, "");
   report = dtr::CheckSchedule(program, dtr::ScheduleOf(program, {0, 1, 0, 2}), {});
   EXPECT_EQ(report.problem, "op 0 reads storage 0, which was overwritten");
+}
+
+// As the VM's programs have it: the update has a storage of its own that may take the old one's
+// place. Where something behind it reads the old value, it does not.
+TEST(AnUpdateRunsInPlaceWhereTheOrderAllows) {
+  dtr::Program program;
+  program.kernels = {{1, 0}};
+  program.storages = {4, 5, 4, 6};
+  // w; y = f(w); w' = update(w, y); z = g(y)
+  program.tensors = {{0, dtr::kNone}, {1, dtr::kNone}, {2, dtr::kNone}, {3, dtr::kNone}};
+  program.ops = {{0, {0}, {1}}, {0, {0, 1}, {2}, 0}, {0, {1}, {3}}};
+  program.pinned = {0};
+  program.results = {2, 3};
+  program.next_state = {{2, 0}};
+  for (uint32_t o = 0; o < 3; ++o) program.instructions.push_back({dtr::Program::Code::kOp, o});
+  dtr::CheckOptions exact;
+  exact.exact_bytes = true;
+  auto check = [&](const std::vector<uint32_t>& ops) {
+    return dtr::CheckSchedule(program, dtr::ScheduleOf(program, ops), exact);
+  };
+  EXPECT_EQ(check({0, 1, 2}).peak_bytes, 4u + 5 + 6);
+  EXPECT(dtr::OverwritesIn(program, {0, 1, 2}) == std::vector<uint32_t>{1});
+  auto report = check({0, 1, 0, 2});  // y again from the old w
+  EXPECT_EQ(report.problem, "");
+  EXPECT_EQ(report.peak_bytes, 4u + 5 + 4 + 6);
+  EXPECT(dtr::OverwritesIn(program, {0, 1, 0, 2}).empty());
+  dtr::PlanningGraph graph = dtr::MakePlanningGraph(program, true);
+  EXPECT_EQ(dtr::Timeline(graph).Peak(), 4u + 5 + 6);
+  EXPECT(!dtr::Timeline(graph).Allowed(2 * 3 + 0));
+  EXPECT_EQ(dtr::Reordered(graph, {0, 2, 1}).ops[0].last_rerun, 2u);
 }
 
 TEST_MAIN()

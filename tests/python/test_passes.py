@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sys
 
 import pytest
 from graph_chain import chain_graph
@@ -123,7 +124,7 @@ def test_every_planner_on_a_chain(method):
         pytest.importorskip("ortools")
     graph = chain(10)
     budget = int(0.8 * graph.unbudgeted_peak_bytes)
-    schedule = plan(graph, budget, method, time_limit=2)
+    schedule = plan(graph, budget, method, time_limit=1)
     assert schedule.peak_bytes <= budget
     assert schedule.recomputed_ops > 0
     assert schedule.cost == schedule.own_cost + schedule.recomputed_ops  # unit costs
@@ -131,7 +132,16 @@ def test_every_planner_on_a_chain(method):
         plan(graph, 2 << 20, method, time_limit=0.5)
     smallest = caught.value.needed_budget_bytes
     assert (2 << 20) < smallest <= graph.unbudgeted_peak_bytes
-    assert plan(graph, smallest, method, time_limit=2).peak_bytes <= smallest
+    assert plan(graph, smallest, method, time_limit=1).peak_bytes <= smallest
+
+
+@pytest.mark.parametrize(("method", "module"), [("checkmate", "highspy"), ("intervals", "ortools")])
+def test_a_missing_solver_is_named(monkeypatch, method, module):
+    for name in [name for name in sys.modules if name.partition(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)  # what an import finds when it is not there
+    with pytest.raises(UsageError, match=rf"{method} needs the package {module}: pip install"):
+        plan(chain(3), 10**9, method)
 
 
 def test_chen_sqrt_exactly():

@@ -10,9 +10,10 @@ from tvm_dtr import models
 from tvm_dtr.cli import main
 from tvm_dtr.cli.synthetic import synthetic_inputs
 from tvm_dtr.comparison import compare
-from tvm_dtr.errors import UsageError
-from tvm_dtr.passes import InfeasibleError, graph_of_program, plan
+from tvm_dtr.errors import BudgetError, UsageError
+from tvm_dtr.passes import InfeasibleError, NotPlannableError, graph_of_program, plan
 from tvm_dtr.passes.rewrite import planned_program
+from tvm_dtr.replay import best_policy
 from tvm_dtr.verify import StockVM
 
 METHODS = ("chen-sqrt", "chen-greedy", "revolve", "knapsack", "dtr", "anneal")
@@ -58,6 +59,7 @@ def test_peak_to_the_byte_and_results_bit_by_bit(program, inputs, stock_steps, m
             report = graph.core.check_schedule(schedule.steps, steps_run=step + 1)
             assert vm.counters()["peak_active_bytes"] == report["peak_bytes"] <= budget
             assert vm.stats["evictions"] == 0
+            assert vm.counters()["overwrites"] == len(program.graph.overwrites) > 0
             assert vm.counters()["calls"] == len(schedule.sequence)
         assert equal(dict(vm.parameters), stock_steps[1])
     assert found > 0
@@ -110,7 +112,8 @@ def test_frozen_program_on_the_stock_vm(program, inputs, stock_steps, tmp_path, 
     vm = StockVM(frozen)
     assert all(equal(vm.step(**inputs), expected) for expected in stock_steps[0])
     assert equal(vm.parameters, stock_steps[1])
-    assert main(["freeze", str(path), "--memory-budget", "1MiB", "-o", str(out)]) == 1
+    small = ["--memory-budget", "1MiB", "--time-limit", "1"]
+    assert main(["freeze", str(path), *small, "-o", str(out)]) == 1
     assert "smallest budget that it can reach" in capsys.readouterr().err
 
 
@@ -134,6 +137,61 @@ def test_compare(program, tmp_path):
     assert len(comparison_figure(rows).axes) == 2
     with pytest.raises(UsageError, match="unknown planner 'magic'"):
         compare(program, methods=["magic"])
+
+
+def test_planned_first_where_no_policy_can_run_the_first_step(
+    program, inputs, stock_steps, monkeypatch
+):
+    """Under a limit on recomputation between what the planner needs and what DTR does."""
+    budget = program.unbudgeted_peak_bytes // 2
+    online = best_policy(program.replay, budget, 0, 10.0).prediction["slowdown"]
+    planned = plan(graph_of_program(program), budget - 6 * 16384, time_limit=1).slowdown
+    assert planned < online
+    monkeypatch.setattr("tvm_dtr.planned_steps.TIME_LIMIT", 1.0)
+    limit = (planned + online) / 2 - 1
+    with pytest.raises(BudgetError, match="smallest budget that works"):
+        tvm_dtr.VirtualMachine(program, memory_budget=budget, thrash_limit=limit)
+    options = {"memory_budget": budget, "thrash_limit": limit, "policy": "plan"}
+    vm = tvm_dtr.VirtualMachine(program, **options)
+    for expected in stock_steps[0]:
+        assert equal(vm.step(**inputs), expected)
+        assert (vm.stats["planner"], vm.stats["evictions"]) == ("anneal", 0)
+        assert vm.stats["peak_bytes"] <= budget
+    with pytest.raises(BudgetError, match="smallest budget that works"):
+        tvm_dtr.VirtualMachine(program, memory_budget="10%", policy="plan:dtr")
+
+
+@pytest.fixture(scope="module")
+def branching():
+    model = models.early_exit(batch=2, seed=0, features=8, width=8, layers=1)
+    return tvm_dtr.build(model, loss="cross_entropy", optimizer=tvm_dtr.SGD(0.01))
+
+
+def test_control_flow_that_depends_on_data_is_not_planned_for(branching, tmp_path, capsys):
+    with pytest.raises(NotPlannableError, match="control flow that depends on data"):
+        graph_of_program(branching)
+    with pytest.raises(UsageError, match="a program with control flow runs with auto"):
+        tvm_dtr.VirtualMachine(branching, memory_budget=10**9, policy="plan")
+    path = tmp_path / "branching.tdtr"
+    branching.save(path)
+    frozen = ["freeze", str(path), "--memory-budget", "90%", "-o", str(tmp_path / "frozen.tdtr")]
+    for command in (frozen, ["plan", str(path), "--budgets", "90%"]):
+        assert main(command) == 1
+        assert "branching has control flow that depends on data" in capsys.readouterr().err
+    assert not (tmp_path / "frozen.tdtr").exists()
+
+
+def test_comparison_where_only_dtr_applies(branching, tmp_path, capsys):
+    path, out = tmp_path / "branching.tdtr", tmp_path / "rows.json"
+    branching.save(path)
+    options = ["--budgets", "100%", "--methods", "dtr-online,anneal,plan", "--rounds", "2"]
+    assert main(["compare", str(path), *options, "--json", str(out)]) == 0
+    rows = json.loads(out.read_text())["rows"]
+    assert [(r["method"], r["result"], r["bitwise"]) for r in rows] == [
+        ("dtr-online", "ok", True), ("anneal", "unsupported", None),
+        ("plan", "unsupported", None),
+    ]  # fmt: skip
+    assert capsys.readouterr().out.count("control flow that depends on data") == 1
 
 
 def test_chen_keeps_running_statistics_beside_the_forward_pass(program):

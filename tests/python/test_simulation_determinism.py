@@ -1,6 +1,6 @@
 """The same trace, policy, budget and seed give the same decisions, on every run and machine.
 
-The digests below were made on x86-64 with GCC and Clang. Costs and sizes are integers and scores
+The digests below were made on x86-64 with GCC. Costs and sizes are integers and scores
 are computed without fused multiply-add, so that every machine must find them.
 """
 

@@ -85,6 +85,8 @@ def run_comparison(arguments: argparse.Namespace) -> int:
         "planning s",
     ]
     print_table(f"{rows[0]['trace']}: slowdown", columns, [_cells(row) for row in rows])
+    for reason in dict.fromkeys(row["error"] for row in rows if row["result"] == "unsupported"):
+        print(reason)
     return 0
 
 
@@ -118,5 +120,6 @@ def _cells(row: dict[str, Any]) -> list[str]:
     share, seconds = f"{row['budget_fraction']:.4g}", f"{row['planning_seconds']:.2f}"
     if row["result"] != "ok":
         return [row["method"], share, row["result"], "-", "-", "-", seconds]
-    slowdowns = [f"{row['predicted_slowdown']:.3f}", f"{row['slowdown']:.3f}"]
+    figures = (row["predicted_slowdown"], row["slowdown"])
+    slowdowns = ["-" if figure is None else f"{figure:.3f}" for figure in figures]
     return [row["method"], share, "ok", *slowdowns, str(row["recomputed_ops"]), seconds]

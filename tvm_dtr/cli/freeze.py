@@ -47,7 +47,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
 
 
 def freeze_program(arguments: argparse.Namespace) -> int:
-    from tvm_dtr.passes import graph_of_program
+    from tvm_dtr.passes.graph import check_plannable, graph_of_program
     from tvm_dtr.passes.planners import check_methods, plan_row
     from tvm_dtr.passes.rewrite import planned_program
     from tvm_dtr.program import load
@@ -59,6 +59,8 @@ def freeze_program(arguments: argparse.Namespace) -> int:
         raise UsageError("freezing needs a budget: use bytes, 512MiB or 40%, not none")
     check_methods([arguments.method])
     program = load(arguments.program)
+    check_plannable(program, Path(arguments.program).stem)
+    program = program.out_of_place()  # TVM's own VM has no updates in place
     graph = graph_of_program(program, Path(arguments.program).stem)
     size = budget.resolve(program.unbudgeted_peak_bytes) or 0
     with progress(f"planning {graph.name}"):

@@ -70,7 +70,8 @@ class OpGraph:
     """The ops of a step and their execution order. Storages are sizes in bytes.
 
     ``overwrites``: (op, index of an input) of the ops whose only output may take the place of that
-    input, a parameter; nothing after them reads the old value.
+    input, a parameter; nothing after them reads the old value. ``scheduled``: the order is a
+    planner's, with ops computed again: what is killed is not wanted any more.
     """
 
     kernels: list[Kernel] = field(default_factory=list)
@@ -82,6 +83,7 @@ class OpGraph:
     results: list[int] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     overwrites: list[tuple[int, int]] = field(default_factory=list)
+    scheduled: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and dicts, ready for json."""
@@ -95,6 +97,7 @@ class OpGraph:
             "results": self.results,
             "instructions": [list(instruction) for instruction in self.instructions],
             "overwrites": [list(pair) for pair in self.overwrites],
+            "scheduled": self.scheduled,
         }
 
     @classmethod
@@ -110,6 +113,7 @@ class OpGraph:
             results=list(data["results"]),
             instructions=[(kind, index) for kind, index in data["instructions"]],
             overwrites=[(op, index) for op, index in data.get("overwrites", ())],
+            scheduled=bool(data.get("scheduled", False)),
         )
 
     def to_json(self) -> str:

@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from .graph import PlanGraph, graph_of_program
+from .graph import NotPlannableError, PlanGraph, graph_of_program
 from .planners import DEFAULT_METHODS, PLANNERS, plan, plan_rows
-from .schedule import InfeasibleError, NotPlannableError, Schedule
+from .schedule import InfeasibleError, Schedule
 from .source import load_graph
 
 __all__ = [

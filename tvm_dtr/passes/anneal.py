@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from .graph import PlanGraph
+from .online import recorded
 from .schedule import Schedule, of_sequence, refuse
 
+_FIRST = ("dtr-eq", "dtr")  # whose recorded decisions the search starts from
 _ATTEMPTS = 4  # to meet the budget to the byte, slabs of small blocks included
 
 
@@ -26,7 +29,7 @@ def plan(
     Args:
         progress: called with (seconds, cost of the best so far or None, lower bound on the cost);
             stops the search when it returns False.
-        starts: schedules to begin with, those of cheaper planners.
+        starts: schedules to begin with, besides what DTR's default policies decide.
         free_order: whether ops may first run in another order than the graph's.
 
     Raises:
@@ -39,6 +42,11 @@ def plan(
     )
     margin = max(0, graph.unbudgeted_peak_bytes - plain["peak_bytes"])
     lowest = graph.unbudgeted_peak_bytes
+    cheaper = [*starts, *recorded(graph, "anneal", budget, seed, _FIRST)]
+    fitting = [schedule for schedule in cheaper if schedule.peak_bytes <= budget]
+    fallback = min(fitting, key=lambda schedule: schedule.cost, default=None)
+    if fallback is not None:
+        fallback = replace(fallback, method="anneal", lower_bound=graph.own_cost)
     for attempt in range(_ATTEMPTS):
         left = time_limit - (time.perf_counter() - started)
         run = graph.core.anneal(
@@ -46,17 +54,19 @@ def plan(
             time_limit=max(left if attempt == 0 else left / 2, time_limit / 20),
             seed=seed,
             exact_bytes=graph.exact_bytes,
-            starts=[schedule.sequence for schedule in starts],
+            starts=[schedule.sequence for schedule in cheaper],
             free_order=free_order,
             progress=_watch(progress, started, graph.own_cost),
         )
         schedule = of_sequence(graph, "anneal", run["sequence"], budget, graph.own_cost)
         lowest = min(lowest, schedule.peak_bytes)
         if schedule.peak_bytes <= budget:
-            return schedule
+            return min(schedule, fallback or schedule, key=lambda found: found.cost)
         if not run["feasible"]:
             break
         margin += schedule.peak_bytes - budget
+    if fallback is not None:
+        return fallback
     refuse(graph, "anneal", budget, _smallest(graph, budget, lowest, time_limit, seed))
 
 

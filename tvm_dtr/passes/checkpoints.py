@@ -3,8 +3,7 @@ of its results and compute the rest again for the backward pass."""
 
 from __future__ import annotations
 
-from .graph import PlanGraph
-from .schedule import NotPlannableError
+from .graph import NotPlannableError, PlanGraph
 
 
 def forward_positions(graph: PlanGraph, method: str) -> list[int]:

@@ -8,10 +8,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _core
+from ..errors import DTRError
 from ..replay import STEPS
 
 if TYPE_CHECKING:
     from ..program import Program
+
+
+class NotPlannableError(DTRError):
+    """The program, or its shape, is none that the planner can plan for."""
 
 
 class PlanOp(NamedTuple):
@@ -127,10 +132,24 @@ class PlanGraph:
         )
 
 
+def check_plannable(program: Program, name: str = "program") -> None:
+    """Raises NotPlannableError where control flow depends on data."""
+    if program.control_flow:
+        raise NotPlannableError(
+            f"{name} has control flow that depends on data: its ops are not known before they "
+            "run, so it cannot be planned for; DTR runs it (run --memory-budget, policy auto)"
+        )
+
+
 def graph_of_program(program: Program, name: str = "program") -> PlanGraph:
-    """The graph of a built program's step."""
+    """The graph of a built program's step.
+
+    Raises:
+        NotPlannableError: its control flow depends on data.
+    """
     from .differentiation import backward_ops
 
+    check_plannable(program, name)
     backward, side = backward_ops(program.graph)
     names = [op.source for op in program.graph.ops]
     return PlanGraph(name, program.replay, backward=backward, side_ops=side, op_names=names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..replay import AUTO_POLICIES
 from .graph import PlanGraph
@@ -27,6 +27,17 @@ def plan(
     Raises:
         InfeasibleError.
     """
+    found = recorded(graph, "dtr", budget, seed, policies)
+    if not found:
+        peak = graph.unbudgeted_peak_bytes
+        refuse(graph, "dtr", budget, _smallest(graph, policies, budget, peak))
+    return best_within(graph, "dtr", found, budget)
+
+
+def recorded(
+    graph: PlanGraph, method: str, budget: int, seed: int, policies: Sequence[str]
+) -> list[Schedule]:
+    """What each policy that gets through under the budget decides; takes one replay each."""
     found = []
     steps = 1 if graph.exact_bytes else graph.steps
     for policy in policies:
@@ -41,11 +52,8 @@ def plan(
         )
         if run["result"] == "ok":
             ops = [index for kind, index in run["events"] if kind in ("compute", "rematerialize")]
-            found.append(of_sequence(graph, "dtr", ops, budget))
-    if not found:
-        peak = graph.unbudgeted_peak_bytes
-        refuse(graph, "dtr", budget, _smallest(graph, policies, budget, peak))
-    return best_within(graph, "dtr", found, budget)
+            found.append(of_sequence(graph, method, ops, budget))
+    return found
 
 
 def _smallest(graph: PlanGraph, policies: tuple[str, ...], fails: int, works: int) -> int:

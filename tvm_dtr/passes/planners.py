@@ -9,8 +9,8 @@ from typing import Any
 from ..budget import parse_budget
 from ..errors import BudgetError, UsageError
 from . import anneal, checkmate, chen, intervals, knapsack, online, revolve
-from .graph import PlanGraph
-from .schedule import NotPlannableError, Schedule
+from .graph import NotPlannableError, PlanGraph
+from .schedule import Schedule
 
 Planner = Callable[..., Schedule]
 PLANNERS: dict[str, Planner] = {

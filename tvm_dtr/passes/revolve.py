@@ -17,8 +17,8 @@ from functools import cache
 import numpy as np
 
 from .checkpoints import cut_points, forward_positions, spine
-from .graph import PlanGraph
-from .schedule import NotPlannableError, Schedule, best_within, of_positions
+from .graph import NotPlannableError, PlanGraph
+from .schedule import Schedule, best_within, of_positions
 
 _MEMORY_STEPS = 60
 _MOST_STAGES = 160

@@ -7,6 +7,7 @@ what the schedule needs, DTR evicts underneath it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,18 @@ if TYPE_CHECKING:
 def planned_program(program: Program, schedule: Schedule) -> Program:
     """The program that runs as ``schedule`` says; kernels, inputs, state and results are the same.
 
-    The schedule must be one for the program's graph.
+    The schedule must be one for the program's graph. Updates run in place where its order lets
+    them, as the checker counts on; on TVM's own VM, which has no such updates, they never do:
+    plan for ``program.out_of_place()`` there.
     """
     import tvm
 
     from ..compile.emit import emit_executable
+    from ..plugin import load_plugin
 
-    graph = rewritten(program.graph, schedule.steps)
+    load_plugin()
+    overwrites = program.replay.overwrites_in(schedule.sequence)
+    graph = rewritten(program.graph, schedule.steps, overwrites)
     constants = tvm.get_global_func("tvm_dtr.executable_constants")(
         program.executable.mod, len(program.graph.constants)
     )
@@ -35,9 +41,14 @@ def planned_program(program: Program, schedule: Schedule) -> Program:
     return replace(program, executable=executable, graph=graph)
 
 
-def rewritten(graph: OpGraph, steps: list[tuple[str, int]]) -> OpGraph:
-    """The graph whose own order is the schedule; ops and tensors computed again are new ones."""
-    rewriter = _Rewriter(graph)
+def rewritten(
+    graph: OpGraph, steps: list[tuple[str, int]], overwrites: Iterable[int] = ()
+) -> OpGraph:
+    """The graph whose own order is the schedule; ops and tensors computed again are new ones.
+
+    ``overwrites``: those of its ops that update a parameter in place in this order.
+    """
+    rewriter = _Rewriter(graph, overwrites)
     for kind, index in steps:
         if kind == "compute":
             rewriter.compute(index)
@@ -47,8 +58,11 @@ def rewritten(graph: OpGraph, steps: list[tuple[str, int]]) -> OpGraph:
 
 
 class _Rewriter:
-    def __init__(self, graph: OpGraph) -> None:
+    def __init__(self, graph: OpGraph, overwrites: Iterable[int]) -> None:
         self.graph = graph
+        in_place = set(overwrites)
+        self.in_place = {op: index for op, index in graph.overwrites if op in in_place}
+        self.overwrites: list[tuple[int, int]] = []
         self.storages = list(graph.storages)
         self.tensors = list(graph.tensors)
         self.ops: list[OpInfo] = []
@@ -67,12 +81,22 @@ class _Rewriter:
             if storage not in read and tensor in self.current:
                 self.free(storage)
         outputs = [self._define(tensor) for tensor in op.outputs]
+        if index in self.in_place:
+            self.overwrites.append((len(self.ops), self.in_place[index]))
+            self._drop_views(op.inputs[self.in_place[index]])
         self.ops.append(op._replace(inputs=inputs, outputs=outputs))
         self.instructions.append(("op", len(self.ops) - 1))
 
     def free(self, storage: int) -> None:
         for tensor in self.alive.pop(storage, []):
             self.instructions.append(("kill", self.current.pop(tensor)))
+
+    def _drop_views(self, parameter: int) -> None:
+        """Nobody reads the old value any more, and a value with views is not written over."""
+        storage = self.graph.tensors[parameter].storage
+        for tensor in self.alive.get(storage, []):
+            self.instructions.append(("kill", self.current.pop(tensor)))
+        self.alive[storage] = []
 
     def finish(self) -> OpGraph:
         results = [self._use(tensor) for tensor in self.graph.results]
@@ -83,7 +107,8 @@ class _Rewriter:
             ops=self.ops,
             results=results,
             instructions=self.instructions,
-            overwrites=[],  # it may compute again what needs an old value
+            overwrites=self.overwrites,
+            scheduled=True,
         )
 
     def _use(self, tensor: int) -> int:

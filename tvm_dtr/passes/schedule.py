@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ..budget import format_bytes
-from ..errors import BudgetError, DTRError, UsageError
+from ..errors import BudgetError, UsageError
 from .graph import PlanGraph
 
 FORMAT = "tvm-dtr schedule"
@@ -17,10 +17,6 @@ FORMAT_VERSION = 1
 class InfeasibleError(BudgetError):
     """A planner found no schedule within the budget; ``needed_budget_bytes`` is the smallest
     budget that it can reach."""
-
-
-class NotPlannableError(DTRError):
-    """The program, or its shape, is none that the planner can plan for."""
 
 
 @dataclass(frozen=True)

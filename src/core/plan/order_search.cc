@@ -35,7 +35,8 @@ class Order {
 
   bool CanSwap(uint32_t t) const {
     const PlanningGraph::Op& later = graph_.ops[order_[t + 1]];
-    if (graph_.ops[order_[t]].last_rerun != kNone || later.last_rerun != kNone) return false;
+    const std::vector<uint32_t>& after = later.after;
+    if (std::find(after.begin(), after.end(), order_[t]) != after.end()) return false;
     return std::none_of(later.inputs.begin(), later.inputs.end(),
                         [&](uint32_t s) { return graph_.maker[s] == order_[t]; });
   }
@@ -134,10 +135,18 @@ PlanningGraph Reordered(const PlanningGraph& graph, const std::vector<uint32_t>&
   for (uint32_t p = 0; p < order.size(); ++p) place[order[p]] = p;
   for (uint32_t p = 0; p < order.size(); ++p) {
     result.ops.push_back(graph.ops[order[p]]);
-    uint32_t& last = result.ops.back().last_rerun;
-    if (last != kNone && last < graph.size()) last = last == 0 ? 0 : place[last];
+    PlanningGraph::Op& op = result.ops.back();
+    for (uint32_t& before : op.after) before = place[before];
+    // Of one that reads what was overwritten: its own place; of others it is found below.
+    op.last_rerun = op.last_rerun == order[p] ? p : op.last_rerun == 0 ? 0 : kNone;
     for (uint32_t s : result.ops.back().outputs) result.maker[s] = p;
     for (uint32_t s : result.ops.back().inputs) result.readers[s].push_back(p);
+  }
+  for (uint32_t p = 0; p < result.size(); ++p) {
+    for (uint32_t before : result.ops[p].after) {
+      uint32_t& last = result.ops[before].last_rerun;
+      if (result.ops[p].last_rerun == 0) last = std::min(last, p);
+    }
   }
   return result;
 }

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "core/arena/page_arena.h"
+#include "core/plan/in_place.h"
+#include "core/plan/schedule.h"
 
 namespace dtr {
 namespace {
@@ -60,7 +62,7 @@ class Builder {
     const Program::OpInfo& op = program_.ops[id];
     const Program::Kernel& kernel = program_.kernels[op.kernel];
     uint64_t workspace = kernel.workspace_bytes ? Rounded(kernel.workspace_bytes) : 0;
-    graph_.ops.push_back({id, kernel.cost, workspace, {}, {}, kNone});
+    graph_.ops.push_back({id, kernel.cost, workspace, {}, {}, kNone, {}});
     const uint32_t position = graph_.size() - 1;
     for (uint32_t t : op.inputs) AddInput(StorageOf(t), position);
     for (uint32_t t : op.outputs) AddOutput(StorageOf(t), position);
@@ -96,8 +98,14 @@ class Builder {
         const Program::OpInfo& op = program_.ops[graph_.ops[p].id];
         bool touches = graph_.maker[s] == p;
         for (uint32_t t : op.inputs) touches |= StorageOf(t) == s;
-        if (p < at && touches) graph_.ops[p].last_rerun = std::min(graph_.ops[p].last_rerun, at);
-        if (p > at && touches) graph_.ops[p].last_rerun = p;
+        if (p < at && touches) {
+          graph_.ops[p].last_rerun = std::min(graph_.ops[p].last_rerun, at);
+          graph_.ops[at].after.push_back(p);
+        }
+        if (p > at && touches) {
+          graph_.ops[p].last_rerun = p;
+          graph_.ops[p].after.push_back(at);
+        }
       }
     }
   }
@@ -119,7 +127,8 @@ double PlanningGraph::TotalCost() const {
 }
 
 PlanningGraph MakePlanningGraph(const Program& program, bool exact_bytes) {
-  return Builder(program, exact_bytes).Build();
+  const std::vector<uint32_t> overwrites = OverwritesIn(program, ProgramOrder(program));
+  return Builder(InPlace(program, overwrites), exact_bytes).Build();
 }
 
 }  // namespace dtr

@@ -22,6 +22,9 @@ struct PlanningGraph {
     // It may run again before the op at this position and not later: that one overwrites a value
     // that it reads. 0: it overwrites one itself and may never run again.
     uint32_t last_rerun;
+    // Positions that must come before it besides those whose results it reads: what reads a value
+    // that it overwrites; or the op that overwrote what it reads.
+    std::vector<uint32_t> after;
   };
   std::vector<Op> ops;
   std::vector<uint64_t> bytes;                 // of each storage, as the arena rounds them

@@ -6,6 +6,7 @@
 
 #include "core/arena/counting_arena.h"
 #include "core/arena/page_arena.h"
+#include "core/plan/in_place.h"
 
 namespace dtr {
 namespace {
@@ -163,8 +164,13 @@ class Checker {
 
 }  // namespace
 
-ScheduleReport CheckSchedule(const Program& program, const Schedule& schedule,
+ScheduleReport CheckSchedule(const Program& given, const Schedule& schedule,
                              const CheckOptions& options) {
+  std::vector<uint32_t> ops;
+  for (const Schedule::Step& step : schedule.steps) {
+    if (step.kind == Kind::kCompute) ops.push_back(step.id);
+  }
+  const Program program = InPlace(given, OverwritesIn(given, ops));
   std::unique_ptr<Arena> arena;
   if (options.exact_bytes) {
     arena = std::make_unique<CountingArena>(kUnlimited);
@@ -196,7 +202,8 @@ std::vector<uint32_t> ProgramOrder(const Program& program) {
   return order;
 }
 
-Schedule ScheduleOf(const Program& program, const std::vector<uint32_t>& ops) {
+Schedule ScheduleOf(const Program& given, const std::vector<uint32_t>& ops) {
+  const Program program = InPlace(given, OverwritesIn(given, ops));
   enum : uint8_t { kFreeable, kWanted, kPinned };
   std::vector<uint8_t> state(program.storages.size(), kFreeable);
   auto storage = [&](uint32_t tensor) { return program.tensors[tensor].storage; };

@@ -6,6 +6,8 @@
 //   2. an op finds what it reads in memory, as the op that the program names wrote it,
 //   3. a storage is freed only while it is in memory, and never a pinned one,
 //   4. the results are in memory at the end.
+//
+// An update of a parameter runs in place wherever the order allows (in_place.h).
 #ifndef TVM_DTR_CORE_PLAN_SCHEDULE_H_
 #define TVM_DTR_CORE_PLAN_SCHEDULE_H_
 
