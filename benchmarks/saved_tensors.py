@@ -21,15 +21,15 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 # Batches at which activations, not parameters, are most of the memory.
 SHAPES = {
-    "resnet": (32, 3, 32, 32),
+    "resnet": (128, 3, 32, 32),
     "densenet": (32, 3, 32, 32),
-    "unet": (8, 3, 48, 64),
+    "unet": (32, 3, 48, 64),
     "mobilenet": (32, 3, 32, 32),
-    "gpt": (64, 6),
-    "bert": (64, 7),
-    "vit": (64, 3, 16, 16),
+    "gpt": (1024, 6),
+    "bert": (512, 7),
+    "vit": (256, 3, 16, 16),
     "lstm": (64, 24),
-    "groupnorm": (32, 3, 32, 32),
+    "groupnorm": (128, 3, 32, 32),
 }
 
 

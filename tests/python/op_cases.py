@@ -256,17 +256,21 @@ def GroupNormalization(d):
 
 @case
 def LRN(d):
-    shape = (d.size(1, 2), d.size(2, 7), *d.shape(1, 2))
+    channels = d.size(2, 7)
+    shape = (d.one_of(1, channels), channels, *d.shape(1, 2))
     attrs = {"size": d.size(1, 5), "alpha": 0.5, "beta": 0.75, "bias": 1.5}
-    # The evaluator takes no other ranks, and for even sizes one channel less than the standard.
-    reference = len(shape) == 4 and attrs["size"] % 2 == 1
+    # The evaluator takes no other ranks, for even sizes one channel less than the standard, and as
+    # many channels as there are images.
+    reference = len(shape) == 4 and attrs["size"] % 2 == 1 and shape[0] == channels
     return Case("LRN", [d.normal(*shape)], attrs, reference=reference)
 
 
 @case
 def LpNormalization(d):
-    shape = d.shape(1, 3)
-    return Case("LpNormalization", [d.spaced(*shape)], {"axis": d.axis(shape), "p": d.size(1, 2)})
+    shape, p = d.shape(1, 3), d.size(1, 2)
+    attrs = {"axis": d.axis(shape), "p": p}
+    # The evaluator's norm for p = 1 is the sum without absolute values.
+    return Case("LpNormalization", [d.spaced(*shape)], attrs, reference=p == 2)
 
 
 def _window(d: Draw, rank: int) -> tuple[list[int], dict[str, Any]]:

@@ -5,6 +5,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from onnx_models import ModelMaker, check_gradients
+from tvm import relay
+
+from tvm_dtr.relay_graph import post_order, shape_of
 
 
 def conv_model(x, w, bias=False, **attrs):
@@ -83,3 +86,17 @@ def test_conv_of_any_geometry(geometry):
     x, w, attrs = geometry
     # The reference evaluator of ONNX fails for some paddings; the forward op is checked above.
     check_gradients(conv_model(x, w, **attrs), reference=False, nonzero=False)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_conv_of_a_concatenation(stride):
+    """Each part has a gradient of its own: that of the whole is never made."""
+    rng = np.random.default_rng(0)
+    maker = ModelMaker(dtype="float64")
+    parts = [maker.weight(f"x{c}", rng.normal(size=(2, c, 5, 4))) for c in (3, 1, 2)]
+    w = maker.weight("w", rng.normal(size=(4, 6, 3, 3)))
+    joined = maker.node("Concat", parts, axis=1)
+    y = maker.node("Conv", [joined, w], pads=[1, 1, 1, 0], strides=[stride, stride])
+    run = check_gradients(maker.model(y))
+    calls = [e for e in post_order([run.step.function.body]) if isinstance(e, relay.Call)]
+    assert [e.op.name for e in calls if shape_of(e) == (2, 6, 5, 4)] == ["concatenate"]

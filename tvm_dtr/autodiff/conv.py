@@ -13,6 +13,7 @@ from tvm import relay
 from ..errors import ModelError
 from ..relay_graph import Expr, shape_of, source_of
 from ..relay_ops import conv2d, conv2d_input_gradient, conv2d_weight_gradient, packing_pays
+from ..relay_ops.direct_conv import INPUT_GRADIENT
 from .rules import Adjoint, gradient
 
 Pair = tuple[int, int]
@@ -97,6 +98,29 @@ def input_gradient(dy: Expr, w: Expr, g: Geometry) -> Expr:
         before=g.before,
         dilation=g.dilation,
         groups=g.groups,
+    )
+
+
+def input_gradient_of_channels(dx: Expr, start: int, stop: int) -> Expr | None:
+    """Some channels of what ``input_gradient`` made, by those channels of the weight.
+
+    A concatenation before the convolution (a skip connection) then has the gradients of its parts,
+    each computed when it is needed, and never that of the whole. None if ``dx`` is anything else.
+    """
+    name = getattr(dx.op, "name", "") if isinstance(dx, relay.Call) else ""
+    if name not in ("nn.conv2d_transpose", INPUT_GRADIENT):
+        return None
+    (dy, w), attrs = dx.args, dx.attrs
+    if int(attrs["groups"]) != 1:
+        return None
+    filters, _, *kernel = shape_of(w)
+    w = relay.strided_slice(w, (0, start, 0, 0), (filters, stop, *kernel))
+    if name == INPUT_GRADIENT:
+        pairs = {key: _pair(attrs[key]) for key in ("size", "stride", "before", "dilation")}
+        return conv2d_input_gradient(dy, w, groups=1, **pairs)
+    padding = [int(p) for p in attrs["padding"]]
+    return relay.nn.conv2d_transpose(
+        dy, w, channels=stop - start, kernel_size=kernel, padding=padding
     )
 
 

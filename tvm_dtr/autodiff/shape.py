@@ -7,6 +7,7 @@ from tvm import relay
 from ..errors import ModelError
 from ..relay_graph import Expr, infer_local, shape_of, source_of
 from .composite import composite
+from .conv import input_gradient_of_channels
 from .rules import Adjoint, gradient
 from .scalars import sum_to_shape, zeros
 
@@ -40,10 +41,14 @@ def _concatenate(adjoint: Adjoint) -> list[Expr | None]:
     axis = int(call.attrs.axis) % rank
     parts, start = [], 0
     for field in fields:
-        begin, end = [0] * rank, list(shape_of(call))
-        begin[axis], end[axis] = start, start + field[axis]
-        parts.append(relay.strided_slice(adjoint.output, begin, end))
-        start += field[axis]
+        stop = start + field[axis]
+        part = input_gradient_of_channels(adjoint.output, start, stop) if axis == 1 else None
+        if part is None:
+            begin, end = [0] * rank, list(shape_of(call))
+            begin[axis], end[axis] = start, stop
+            part = relay.strided_slice(adjoint.output, begin, end)
+        parts.append(part)
+        start = stop
     return [relay.Tuple(parts)]
 
 

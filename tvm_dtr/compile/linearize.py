@@ -10,6 +10,7 @@ from tvm import relay
 
 from tvm_dtr.errors import ModelError
 
+from .early_reductions import run_reductions_early
 from .fuse import FusedStep, Segment
 from .opgraph import Instruction, Kernel, OpGraph, OpInfo, TensorInfo, tensor_bytes
 from .primitive import span_name
@@ -74,6 +75,7 @@ class _Linearizer:
             tensor = self._constant(expr) if is_constant else self.values[value]
             self.graph.results.append(tensor)
         self.graph.instructions = depth_first(self.graph)
+        self.graph.instructions = run_reductions_early(self.graph)
         self.graph.instructions = with_kills(self.graph)
 
     def _visit(self, expr: Any, local: dict[Any, list[int]]) -> list[int]:

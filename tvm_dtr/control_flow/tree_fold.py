@@ -1,4 +1,10 @@
-"""Folds over binary trees as recursive functions, and their pullbacks."""
+"""Folds over binary trees as recursive functions, and their pullbacks.
+
+Sums of the gradients of captured values are handed from node to node: a pullback takes what the
+nodes before it have summed and returns that with its own subtree added. Were they returned and
+added by the parent, sums of whole subtrees would wait at every level of the tree, and bringing one
+back would repeat the backward pass of its subtree.
+"""
 
 from __future__ import annotations
 
@@ -35,16 +41,35 @@ class _TreeFoldFunction:
         self.captured = self.params[4:]
         self.hoisted: list[Expr] = []
         self.hoisted_params: list[relay.Var] = []
-        self.pullback = kind.ret_type.fields[-1] if self.augmented else None
+        self.outer = kind.ret_type.fields[-1] if self.augmented else None
+        self.pullback, self.result = None, kind.ret_type
+        if self.outer is not None:
+            sums = self.outer.ret_type
+            self.pullback = relay.FuncType([*self.outer.arg_types, *sums.fields], sums)
+            self.result = relay.TupleType([*kind.ret_type.fields[:-1], self.pullback])
 
     def build(self) -> relay.Function:
         child = row_of(self.left, self.node)
         leaf, node = self._leaf(), self._node(child)
         body = relay.If(relay.less(child, relay.const(0, "int64")), leaf, node)
         params = [self.node, *self.params[1:], *self.hoisted_params]
-        self.lowering.module[self.step] = relay.Function(params, body, self.kind.ret_type)
+        self.lowering.module[self.step] = relay.Function(params, body, self.result)
         start = relay.Call(self.step, [*self.params, *self.hoisted])
+        if self.outer is not None:
+            start = self._with_outer_pullback(start, self.outer)
         return relay.Function(self.params, start, self.kind.ret_type)
+
+    def _with_outer_pullback(self, start: Expr, kind: Type) -> Expr:
+        """The root's states and a pullback that starts the sums with zeros."""
+        out, inner = relay.Var("out"), relay.Var("pullback")
+        seeds = [relay.Var("dy", t) for t in kind.arg_types]
+        zeros = [filled(0, t) for t in kind.ret_type.fields]
+        back = relay.Function(seeds, relay.Call(inner, [*seeds, *zeros]), kind.ret_type)
+        states = [relay.TupleGetItem(out, i) for i in range(self.fold.states)]
+        whole = relay.Let(
+            inner, relay.TupleGetItem(out, self.fold.states), relay.Tuple([*states, back])
+        )
+        return relay.Let(out, start, whole)
 
     def _call(self, node: Expr) -> Expr:
         return relay.Call(self.step, [node, *self.params[1:], *self.hoisted_params])
@@ -71,11 +96,14 @@ class _TreeFoldFunction:
         results, grads = self._bound(self.fold.leaf, [row], gradients)
         if augmented is None or self.pullback is None:
             return in_order(results, relay.Tuple)
-        kinds = self.pullback.ret_type.fields
-        seeds = [relay.Var("dy", t) for t in self.pullback.arg_types]
-        found = [filled(0, t) if g is None else g for g, t in zip(grads, kinds, strict=True)]
-        found = substitute(found, dict(zip(augmented.leaf_seeds, seeds, strict=True)))
-        back = relay.Function(seeds, relay.Tuple(found), self.pullback.ret_type)
+        seeds, sums = self._pullback_params()
+        made = [g for g in grads if g is not None]
+        bound = iter(substitute(made, dict(zip(augmented.leaf_seeds, seeds, strict=True))))
+        found = [
+            total if g is None else relay.add(total, next(bound))
+            for g, total in zip(grads, sums, strict=True)
+        ]
+        back = relay.Function([*seeds, *sums], relay.Tuple(found), self.pullback.ret_type)
         return in_order(results, lambda names: relay.Tuple([*names, back]))
 
     def _node(self, child: Expr) -> Expr:
@@ -101,22 +129,32 @@ class _TreeFoldFunction:
     def _node_pullback(self, behind: list[Expr], gradients: list[Expr | None]) -> relay.Function:
         """This node, then the right subtree, then the left one."""
         assert self.augmented is not None and self.pullback is not None
-        n, kinds = self.fold.states, self.pullback.ret_type.fields
-        seeds = [relay.Var("dy", t) for t in self.pullback.arg_types]
-        types = [*self.pullback.arg_types, *self.pullback.arg_types, *kinds]
-        found = [filled(0, t) if g is None else g for g, t in zip(gradients, types, strict=True)]
-        found = substitute(found, dict(zip(self.augmented.node_seeds, seeds, strict=True)))
+        n = self.fold.states
+        seeds, sums = self._pullback_params()
+        states = self.pullback.arg_types[:n]
+        made = [g for g in gradients if g is not None]
+        bound = iter(substitute(made, dict(zip(self.augmented.node_seeds, seeds, strict=True))))
+        found = [None if g is None else next(bound) for g in gradients]
+        below = [
+            filled(0, t) if g is None else g
+            for g, t in zip(found[: 2 * n], [*states, *states], strict=True)
+        ]
+        totals = [
+            total if g is None else relay.add(total, g)
+            for g, total in zip(found[2 * n :], sums, strict=True)
+        ]
 
-        def below(names: list[Expr]) -> Expr:
-            right, left = relay.Var("of_right"), relay.Var("of_left")
-            total = [
-                relay.add(
-                    relay.add(names[2 * n + i], relay.TupleGetItem(right, i)),
-                    relay.TupleGetItem(left, i),
-                )
-                for i in range(len(kinds))
-            ]
-            whole = relay.Let(left, relay.Call(behind[0], names[:n]), relay.Tuple(total))
-            return relay.Let(right, relay.Call(behind[1], names[n : 2 * n]), whole)
+        def subtrees(names: list[Expr]) -> Expr:
+            right = relay.Var("of_right")
+            first = relay.Call(behind[1], [*names[n : 2 * n], *names[2 * n :]])
+            summed = [relay.TupleGetItem(right, i) for i in range(len(sums))]
+            return relay.Let(right, first, relay.Call(behind[0], [*names[:n], *summed]))
 
-        return relay.Function(seeds, in_order(found, below), self.pullback.ret_type)
+        body = in_order([*below, *totals], subtrees)
+        return relay.Function([*seeds, *sums], body, self.pullback.ret_type)
+
+    def _pullback_params(self) -> tuple[list[relay.Var], list[relay.Var]]:
+        """Adjoints of a node's states, and the sums so far."""
+        assert self.outer is not None
+        seeds = [relay.Var("dy", t) for t in self.outer.arg_types]
+        return seeds, [relay.Var("sum", t) for t in self.outer.ret_type.fields]

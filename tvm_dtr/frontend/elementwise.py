@@ -53,7 +53,6 @@ _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
     "LessOrEqual": relay.less_equal,
     "Mul": relay.multiply,
     "Or": relay.logical_or,
-    "Pow": relay.power,
     "Sub": relay.subtract,
     "Xor": relay.logical_xor,
 }
@@ -69,6 +68,17 @@ def _convert_binary(op: Callable[[Expr, Expr], Expr]) -> Callable[[Node], Expr]:
 
 CONVERTERS.update({name: _convert_unary(op) for name, op in _UNARY.items()})
 CONVERTERS.update({name: _convert_binary(op) for name, op in _BINARY.items()})
+
+
+@converter("Pow")
+def power(node: Node) -> Expr:
+    """Of the base's type; whole numbers are raised as floating-point ones."""
+    base, exponent = node.tensor(0), node.tensor(1)
+    kind, other = dtype_of(base), dtype_of(exponent)
+    if kind.startswith("float"):
+        return relay.power(base, exponent if other == kind else relay.cast(exponent, kind))
+    result = relay.power(relay.cast(base, "float64"), relay.cast(exponent, "float64"))
+    return relay.cast(result, kind)
 
 
 @converter("Clip")
