@@ -36,3 +36,25 @@ def test_other_types():
     assert set(inputs["ids"]) == {0, 1} and set(inputs["mask"]) == {False, True}
     with pytest.raises(UsageError, match="input 'z' of type complex64 cannot be made up"):
         synthetic_inputs(program(("z", (4,), "complex64")), seed=0)
+
+
+def test_a_tree_is_a_tree():
+    nodes = program(
+        ("x", ("nodes", 3), "float32"),
+        ("left", ("nodes",), "int64"),
+        ("right", ("nodes",), "int64"),
+        ("root", (), "int64"),
+    )
+    nodes.control_flow = True
+    for step in range(6):
+        inputs = synthetic_inputs(nodes, seed=0, step=step, lengths={"nodes": (1, 12)})
+        left, right = inputs["left"], inputs["right"]
+        assert len(inputs["x"]) == len(left) == len(right)
+        below, seen = [int(inputs["root"])], set()
+        while below:
+            node = below.pop()
+            assert node not in seen
+            seen.add(node)
+            if left[node] >= 0:
+                below += [int(left[node]), int(right[node])]
+        assert len(seen) == (len(left) - 1) // 2 * 2 + 1
