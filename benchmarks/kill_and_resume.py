@@ -14,6 +14,7 @@ import argparse
 import json
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -87,8 +88,10 @@ def main() -> None:
         process = subprocess.Popen([*command, str(folder)])
         time.sleep(rng.random() * arguments.most * start_seconds)
         process.kill()
-        ended = process.wait() == 0
-        kills += not ended
+        status = process.wait()
+        if status not in (0, -signal.SIGKILL):
+            raise SystemExit(f"a run ended by itself with status {status}")
+        kills += status != 0
         during_write += any(folder.glob(".step-*.tmp")) if folder.exists() else 0
         state = final_state(folder) if folder.exists() else None
         if state is not None:
