@@ -1,6 +1,6 @@
 """Trains a small GPT to write like eight of Shakespeare's sonnets, a character at a time.
 
-    python examples/characters.py --epochs 20
+    python docs/examples/characters.py --epochs 20
 
 The text (sonnets.txt: numbers 1, 2, 18, 29, 30, 73, 116 and 130 of 1609, in the spelling of later
 editions, which differ in commas; all in the public domain) is cut into pieces of 32 characters; the

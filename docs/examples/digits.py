@@ -1,6 +1,6 @@
 """Trains a small CNN on scikit-learn's handwritten digits at half of its memory, and exports it.
 
-    python examples/digits.py --out digits
+    python docs/examples/digits.py --out digits
 
 Needs scikit-learn, and ONNX Runtime to check the exported model (`pip install 'tvm-dtr[test]'`).
 Writes train.npz, test.npz, digits.onnx, digits.tdtr, checkpoints and trained.onnx, and prints the
