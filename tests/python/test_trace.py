@@ -127,6 +127,12 @@ def test_what_is_no_trace_is_named(run, tmp_path):
         read_events(other)
 
 
+def test_what_is_too_large_to_be_read_is_refused(run, monkeypatch):
+    monkeypatch.setattr("tvm_dtr.trace.format._LARGEST", 1024)
+    with pytest.raises(UsageError, match=r"more than can be read: record fewer steps"):
+        read_events(run[0])
+
+
 KILLED = """
 import os, signal, sys, tvm_dtr
 from tvm_dtr.cli.synthetic import synthetic_inputs

@@ -23,6 +23,7 @@ MAGIC = b"tvm-dtr\x00"
 VERSION = 1
 SUFFIXES = (".dtrace", ".dtrace.gz")
 _GZIP = b"\x1f\x8b"
+_LARGEST = 512 << 20  # bytes of records: what reading holds is some ten times as much
 _FIXED = len(MAGIC) + 8  # magic, version, bytes of the header that follows
 _RECORD = np.dtype(
     [("ns", "<u4"), ("kind", "u1"), ("high", "u1"), ("aux", "<u2"), ("id", "<u4"), ("low", "<u4")]
@@ -176,19 +177,26 @@ def _read(path: Path, records: bool) -> tuple[dict[str, Any], bytes]:
                 )
             packed = file.read(int.from_bytes(start[12:16], "little"))
             header = json.loads(zlib.decompress(packed))
-            return header, _rest(file) if records else b""
+            return header, _rest(file, path) if records else b""
     except OSError as error:
         raise UsageError(f"trace '{path}' cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, zlib.error) as error:
         raise UsageError(f"trace '{path}' has a damaged header: {error}") from error
 
 
-def _rest(file: Any) -> bytes:
+def _rest(file: Any, path: Path) -> bytes:
     """To the end, or to where a compressed file was cut off."""
     parts = []
+    held = 0
     try:
         while part := file.read1(1 << 16):
             parts.append(part)
+            held += len(part)
+            if held > _LARGEST:
+                raise UsageError(
+                    f"trace '{path}' has more than {_LARGEST >> 20} MiB of records, more than can be "
+                    "read: record fewer steps ('tvm-dtr run --steps N')"
+                )
     except (EOFError, zlib.error):
         pass
     return b"".join(parts)
