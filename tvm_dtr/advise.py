@@ -112,17 +112,21 @@ def slowdown_curve(
 
 
 def smallest_budgets(replay: _core.Replay, peak: int) -> list[int]:
-    """The smallest budget that works, under each of the policies that ``auto`` tries first."""
+    """The smallest budget that works, under each of the policies that ``auto`` tries first; at
+    most the peak, which needs no reserve, for nothing is evicted."""
     tolerance = max(65536, peak // _TOLERANCE)
     with ThreadPoolExecutor() as pool:
         return list(
             pool.map(
-                lambda policy: replay.smallest_budget(
-                    policy=policy,
-                    thrash_limit=_LIMIT / 2,
-                    tolerance=tolerance,
-                    reserve=_RESERVE,
-                    steps=STEPS,
+                lambda policy: min(
+                    peak,
+                    replay.smallest_budget(
+                        policy=policy,
+                        thrash_limit=_LIMIT / 2,
+                        tolerance=tolerance,
+                        reserve=_RESERVE,
+                        steps=STEPS,
+                    ),
                 ),
                 AUTO_POLICIES[:4],
             )

@@ -205,7 +205,7 @@ class CheckpointFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(
-                f"checkpoint folder '{self.path}': {error.strerror or error}"
+                f"checkpoint folder '{self.path}' cannot be made: {error.strerror or error}"
             ) from None
 
     @contextlib.contextmanager

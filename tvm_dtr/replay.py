@@ -199,6 +199,8 @@ def _refuse(
     options["thrash_limit"] = thrash_limit / 2 if thrash_limit > 0 else _NO_LIMIT
     options.update(reserve=_SLAB_RESERVE_BYTES, steps=STEPS, arena=arena)
     smallest = min(program.replay.smallest_budget(policy=name, **options) for name in names)
+    if budget < program.unbudgeted_peak_bytes:  # which needs no reserve, for nothing is evicted
+        smallest = min(smallest, program.unbudgeted_peak_bytes)
     failed = failure["failed_op"]
     kernel = graph.kernels[graph.ops[failed].kernel].name if failed >= 0 else None
     if failure["result"] == "thrash":

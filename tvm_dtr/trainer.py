@@ -108,6 +108,8 @@ class Trainer:
         self.position = Position(data=self.data.identity())
         #: Whether the latest run ended before its end: stop() or a signal.
         self.stopped = False
+        #: The signal that stopped the run, if one did.
+        self.stop_signal: int | None = None
         #: The latest record of a step, and of an epoch.
         self.last_step: StepRecord = {}
         self.last_epoch: StepRecord = {}
@@ -291,8 +293,9 @@ class Trainer:
         numbers = (signal.SIGINT, signal.SIGTERM)
         previous = {number: signal.getsignal(number) for number in numbers}
 
-        def handler(*_: Any) -> None:
+        def handler(number: int, *_: Any) -> None:
             self.stop()
+            self.stop_signal = number
             for number, old in previous.items():
                 signal.signal(number, old)
 

@@ -323,9 +323,15 @@ class VirtualMachine(Measurements, Tracing, tvm_vm.VirtualMachine):
         Raises:
             InputError: a name is unknown, or a value has another shape or type. Nothing is then
                 replaced.
-            BudgetError: the new values do not fit beside the old ones. Nothing is then replaced.
+            BudgetError: the new values do not fit. Nothing is then replaced.
         """
         arrays = check_state(self._training_program().state, values)
+        if self._state and self._started is None:
+            # Written where the old ones are: both at once might not fit.
+            for name, array in arrays.items():
+                self._state[name].copyfrom(tvm.nd.array(array))
+            return
+        # A step that stopped still reads the old ones.
         copies = {n: self._call("copy_in", tvm.nd.array(a), n) for n, a in arrays.items()}
         self._state.update(copies)
         if len(copies) == len(self._state):

@@ -94,5 +94,6 @@ def check_policy(policy: str) -> None:
     """Raises UsageError for a name that is no policy's."""
     if policy not in ("auto", *_core.policies()):
         raise UsageError(
-            f"unknown policy '{policy}': choose one of auto, {', '.join(sorted(_core.policies()))}"
+            f"unknown policy '{policy}': choose one of auto, plan, plan:PLANNER, "
+            f"{', '.join(sorted(_core.policies()))}"
         )

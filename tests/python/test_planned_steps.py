@@ -1,6 +1,9 @@
 """Schedules on the real VM: peaks to the byte, results bit by bit; plan, freeze and compare."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -91,6 +94,22 @@ def test_a_step_that_deviates_goes_back_to_dtr(program, inputs, stock_steps):
     assert "deviated" in vm.planned_steps.reason
     assert equal(vm.step(**inputs), stock_steps[0][2])
     assert vm.stats["planner"] is None
+
+
+ENDS_EARLY = """
+import sys, tvm_dtr
+from tvm_dtr.cli.synthetic import synthetic_inputs
+program = tvm_dtr.load(sys.argv[1])
+vm = tvm_dtr.VirtualMachine(program, memory_budget="80%", policy="plan")
+vm.step(**synthetic_inputs(program, 0))
+"""
+
+
+def test_a_process_may_end_before_its_planner(program, tmp_path):
+    program.save(tmp_path / "p.tdtr")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", ENDS_EARLY, str(tmp_path / "p.tdtr")]
+    assert subprocess.run(command, env=environment).returncode == 0
 
 
 def test_unknown_planner(program):

@@ -16,7 +16,8 @@ from training_run import same_bits, trainer
 
 import tvm_dtr
 import tvm_dtr.checkpoint
-from tvm_dtr.errors import CheckpointError, UsageError
+from tvm_dtr import models
+from tvm_dtr.errors import BudgetError, CheckpointError, UsageError
 from tvm_dtr.learning_rates import Cosine
 
 KILLS = 4  # benchmarks/kill_and_resume.py does many
@@ -144,16 +145,18 @@ def test_wrong_arguments(built, options, message):
         trainer(built, **options)
 
 
-def test_ctrl_c_stops_after_the_step_and_saves(built, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_after_the_step_and_saves(built, tmp_path, number):
     class Interrupt(tvm_dtr.Callback):
         def on_step(self, trainer, record, outputs):
             if record["step"] == 3:
-                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), number)
 
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.getsignal(number)
     run = trainer(built, tmp_path, callbacks=[Interrupt()])
     assert run.run()["stopped"] and run.position.step == 3
-    assert signal.getsignal(signal.SIGINT) is before
+    assert run.stop_signal == number  # what the exit status tells
+    assert signal.getsignal(number) is before
     assert [p.name for p in run.folder.checkpoints()] == ["step-000000003.ckpt"]
 
 
@@ -182,3 +185,28 @@ def test_killed_at_random_moments(built, tmp_path):
     reference.run()
     last = tvm_dtr.checkpoint.read_checkpoint(tmp_path / "ck" / "step-000000200.ckpt")
     same_bits(last.state, dict(reference.vm.parameters))
+
+
+def test_resumes_within_the_budget_that_it_was_trained_with(tmp_path):
+    """Parameters are nearly all of the peak: old and new ones do not fit side by side."""
+    built = tvm_dtr.build(
+        models.make("mlp2", batch=4), loss="cross_entropy", optimizer=tvm_dtr.SGD(lr=0.01)
+    )
+    x = np.random.default_rng(0).normal(size=(8, 784)).astype("float32")
+    data = {"x": x, "labels": np.arange(8)}
+
+    def run(steps, **options):
+        vm = tvm_dtr.VirtualMachine(built, memory_budget="100%")
+        made = tvm_dtr.Trainer(vm, data, checkpoint_dir=tmp_path, steps=steps, seed=1)
+        made.run(**options)
+        return vm.parameters
+
+    peak = built.unbudgeted_peak_bytes
+    with pytest.raises(BudgetError) as refused:
+        tvm_dtr.VirtualMachine(built, memory_budget=peak - 8192)
+    assert peak - 8192 < refused.value.needed_budget_bytes <= peak
+    run(2)
+    resumed = dict(run(4, resume=True))
+    whole = tvm_dtr.VirtualMachine(built)
+    tvm_dtr.Trainer(whole, data, steps=4, seed=1).run()
+    same_bits(resumed, dict(whole.parameters))

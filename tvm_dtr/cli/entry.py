@@ -110,6 +110,8 @@ def _tell(error: Exception, debug: bool) -> int:
         traceback.print_exc()
     if isinstance(error, OSError) and error.filename is not None:
         message = f"{error.filename}: {error.strerror}"
+    elif isinstance(error, OSError) and error.strerror:
+        message = f"an output could not be written: {error.strerror}"
     elif isinstance(error, (DTRError, OSError)):
         message = str(error)
     elif isinstance(error, MemoryError) or "bad_alloc" in str(error):

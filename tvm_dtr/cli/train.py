@@ -254,7 +254,7 @@ def _finish(arguments: argparse.Namespace, trainer: Any, last: dict[str, Any]) -
     where = f"; saved {newest}" if newest else ""
     if stopped:
         print(f"stopped after step {trainer.position.step}{where}; --resume goes on")
-        return INTERRUPTED
+        return 128 + trainer.stop_signal if trainer.stop_signal else INTERRUPTED
     if not last:
         print(f"nothing to do: {trainer.position.step} steps are done{where}")
         return 0

@@ -277,7 +277,10 @@ class Importer:
         if proto.domain not in ("", "ai.onnx") and not own:
             raise node.error(f"op {proto.op_type} of domain '{proto.domain}' is not supported")
         if proto.op_type not in CONVERTERS:
-            raise node.error(f"op {proto.op_type} is not supported for training")
+            raise node.error(
+                f"op {proto.op_type} is not supported for training "
+                "(docs/operators.md lists those that are)"
+            )
         try:
             results = CONVERTERS[proto.op_type](node)
             results = results if isinstance(results, list) else [results]

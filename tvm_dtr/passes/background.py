@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
+import weakref
 from collections.abc import Callable
 
 from ..errors import DTRError
@@ -10,12 +12,24 @@ from .graph import PlanGraph
 from .planners import plan
 from .schedule import Schedule
 
+# Planners that run without the interpreter's lock, and what stops each.
+_running: weakref.WeakKeyDictionary[threading.Thread, threading.Event] = weakref.WeakKeyDictionary()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """A thread that comes back from C++ when the interpreter is gone would end the process."""
+    threads = list(_running.items())
+    for _, stopped in threads:
+        stopped.set()
+    for thread, _ in threads:
+        thread.join()
+
 
 class BackgroundPlan:
     """Plans once; ``take`` gives the schedule when it is ready.
 
-    error: why there is none. stop: ends the search early; the thread is a daemon and ends with the
-    process in any case.
+    error: why there is none. stop: ends the search early.
     """
 
     def __init__(
@@ -33,6 +47,7 @@ class BackgroundPlan:
             target=_run, args=(self._done, graph, budget, method, time_limit, seed, progress),
             daemon=True,
         )  # fmt: skip
+        _running[self._thread] = stopped
         self._thread.start()
 
     def _done(self, schedule: Schedule | None, error: str | None) -> None:

@@ -194,8 +194,8 @@ def _rest(file: Any, path: Path) -> bytes:
             held += len(part)
             if held > _LARGEST:
                 raise UsageError(
-                    f"trace '{path}' has more than {_LARGEST >> 20} MiB of records, more than can be "
-                    "read: record fewer steps ('tvm-dtr run --steps N')"
+                    f"trace '{path}' has more than {_LARGEST >> 20} MiB of records, more than "
+                    "can be read: record fewer steps ('tvm-dtr run --steps N')"
                 )
     except (EOFError, zlib.error):
         pass
