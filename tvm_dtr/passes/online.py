@@ -9,6 +9,9 @@ from .graph import PlanGraph
 from .schedule import Schedule, best_within, of_sequence, refuse
 
 _THRASH_LIMIT = 10.0
+# Shares of the budget that DTR is recorded under, until what it decided fits into the budget: as a
+# schedule it may need more, where an update that DTR wrote in place must be written elsewhere.
+_TIGHTER = (1.0, 0.97, 0.94, 0.9, 0.85, 0.8, 0.7)
 
 
 def plan(
@@ -22,12 +25,14 @@ def plan(
 ) -> Schedule:
     """The computations of the best policy's replay; each storage is freed after its last use.
 
-    That frees no later than the runtime did, so the schedule needs no more memory than the replay.
-
     Raises:
         InfeasibleError.
     """
-    found = recorded(graph, "dtr", budget, seed, policies)
+    found: list[Schedule] = []
+    for share in _TIGHTER:
+        found += recorded(graph, "dtr", int(budget * share), seed, policies)
+        if any(schedule.peak_bytes <= budget for schedule in found):
+            break
     if not found:
         peak = graph.unbudgeted_peak_bytes
         refuse(graph, "dtr", budget, _smallest(graph, policies, budget, peak))
