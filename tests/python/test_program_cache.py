@@ -51,7 +51,7 @@ def test_second_build_only_reads(folder, model):
 
 def test_a_damaged_program_is_built_again(folder, model):
     built(model)
-    path = folder / key(model)[:2] / key(model)[2:]
+    path = max(folder.glob("*/*"), key=lambda file: file.stat().st_mtime_ns)  # it came last
     path.write_bytes(path.read_bytes()[:-10])
     assert built(model)[1] != []
     assert built(model)[1] == []
@@ -66,7 +66,8 @@ def test_no_cache_no_program(monkeypatch, model):
 def test_large_programs_are_not_kept(folder, model, monkeypatch):
     monkeypatch.setenv("TVM_DTR_CACHE_SIZE", "40KiB")
     built(model)
-    assert not (folder / key(model)[:2] / key(model)[2:]).exists()
+    assert all(file.stat().st_size <= 40 * 1024 for file in folder.glob("*/*"))
+    assert built(model)[1] != []
 
 
 def test_all_that_a_program_depends_on_is_in_its_key(model, monkeypatch):
