@@ -243,6 +243,10 @@ class Runtime {
   void EvictTainted();
   bool WantedNow(const Frame& frame, StorageId storage) const;
   void CheckThrash() const;
+  void Lock(StorageId storage);
+  void Unlock(StorageId storage);
+
+  // memory (eviction.cc)
   Block AllocateOrEvict(uint64_t bytes, OpId op);
   Block AllocateWorkspace(uint64_t bytes, OpId op);
   void FreeWorkspace(const Block& block);
@@ -251,8 +255,6 @@ class Runtime {
   uint64_t StillNeeded(uint64_t bytes, OpId op) const;
   [[noreturn]] void ThrowBudgetError(uint64_t bytes, OpId op, uint64_t still_needed);
   StorageId SelectVictim();
-  void Lock(StorageId storage);
-  void Unlock(StorageId storage);
   void MemoryChanged() {
     Tell([&](Observer& o) { o.OnMemory(arena_->active()); });
   }

@@ -45,7 +45,7 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   PackedFunc GetFunction(const String& name, const ObjectPtr<Object>& self) override;
   void LoadExecutable(const ObjectPtr<Executable>& executable) override;
 
-  // -- module functions (module_functions.cc) ---------------------------------------------------
+  // -- module functions (module_functions.cc; what is told of runs: recording.cc) -------------
   // `arena` as in --arena. Throws std::invalid_argument for names that there are not, and for a
   // policy that the arena does not serve.
   void Configure(uint64_t budget_bytes, const std::string& arena, const RuntimeOptions& options);

@@ -22,6 +22,7 @@ class Fault:
 
 _RUNTIME = "src/core/runtime.cc"
 _MATERIALIZE = "src/core/materialize.cc"
+_EVICTION = "src/core/eviction.cc"
 _ARENA = "src/core/arena/page_arena.cc"
 _AD = ("test_autodiff.py", "test_autodiff_conv.py", "test_autodiff_ops.py")
 
@@ -55,18 +56,18 @@ FAULTS = (
     Fault(
         "the workspace is not reserved",
         _MATERIALIZE,
-        "  if (op.workspace_bytes > 0) workspace_ = AllocateOrEvict(op.workspace_bytes, frame.op);",
+        "    workspace_ = AllocateWorkspace(op.workspace_bytes, frame.op);",
         "",
     ),
     Fault(
         "the workspace is never given back",
         _MATERIALIZE,
-        "  if (workspace_) arena_->Free(workspace_);\n",
+        "  if (workspace_) FreeWorkspace(workspace_);\n",
         "",
     ),
     Fault(
         "a refusal asks for too little",
-        _MATERIALIZE,
+        _EVICTION,
         "  uint64_t needed = arena_->active() + still_needed;",
         "  uint64_t needed = arena_->active() + still_needed / 2;",
     ),
@@ -86,8 +87,8 @@ FAULTS = (
     Fault(
         "a failed op leaves its outputs in memory",
         _MATERIALIZE,
-        "    for (StorageId s : fresh_) FreeStorageBlock(s);\n    ReleaseOutputs();\n    throw;",
-        "    ReleaseOutputs();\n    throw;",
+        "      graph_.storages_[s].resident = true;\n      FreeStorageBlock(s);\n",
+        "      graph_.storages_[s].resident = true;\n",
     ),
     Fault(
         "what a failed kernel may have spoilt stays",
@@ -98,7 +99,7 @@ FAULTS = (
     Fault(
         "a pinned output is written again",
         _MATERIALIZE,
-        "      scratch_.push_back(AllocateOrEvict(s.bytes, frame.op));\n"
+        "      scratch_.push_back(AllocateWorkspace(s.bytes, frame.op));\n"
         "      output_data_.push_back(scratch_.back().data);",
         "      output_data_.push_back(s.block.data);",
     ),
@@ -129,8 +130,8 @@ FAULTS = (
     Fault(
         "a view does not keep what it is a view of",
         _RUNTIME,
-        "  graph_.tensors_[root].uses++;\n  return id;",
-        "  return id;",
+        "  graph_.tensors_[root].uses++;\n  Tell(",
+        "  Tell(",
     ),
     Fault(
         "inputs of a recorded op may be forgotten",
@@ -141,9 +142,8 @@ FAULTS = (
     Fault(
         "a dead op keeps its edges",
         _RUNTIME,
-        "    op.live = false;\n    for (EdgeId e : op.edges) graph_.RemoveEdge(e);\n"
-        "    StorageId charged",
-        "    op.live = false;\n    StorageId charged",
+        "    }\n    for (EdgeId e : op.edges) graph_.RemoveEdge(e);\n",
+        "    }\n",
     ),
     Fault(
         "a last reference does not evict",
@@ -192,9 +192,8 @@ FAULTS = (
     Fault(
         "a closure's captured values come after its arguments",
         "src/relay_vm/dispatch.cc",
-        "  Index argument = 0;\n  for (const ObjectRef& variable",
-        "  Index argument = closure->free_vars.size() > 1 ? 1 : 0;\n"
-        "  for (const ObjectRef& variable",
+        "  argument = 0;\n  const bool last_call",
+        "  argument = closure->free_vars.size() > 1 ? 1 : 0;\n  const bool last_call",
     ),
     Fault(
         "a refused call leaves its outputs claimed",
