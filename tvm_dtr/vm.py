@@ -349,8 +349,6 @@ class VirtualMachine(Measurements, Tracing, tvm_vm.VirtualMachine):
             )
         return self._program
 
-    # -- Memory ------------------------------------------------------------------------------------
-
     @property
     def memory(self) -> Memory:
         """``active``, ``peak``, ``reserved``, ``budget``, ``reset_peak()``, ``set_budget()``."""
@@ -386,8 +384,6 @@ class VirtualMachine(Measurements, Tracing, tvm_vm.VirtualMachine):
         workspace = np.array([-1 if k is None else k.workspace_bytes for k in found], "int64")
         total = sum(graph.kernels[op.kernel].cost_ns for op in graph.ops)
         self.module["set_costs"](tvm.nd.array(cost), tvm.nd.array(workspace), float(total))
-
-    # -- Errors ------------------------------------------------------------------------------------
 
     def _call(self, name: str, *args: Any) -> Any:
         """Calls a function of the module; what it tells the caller comes out as our errors."""

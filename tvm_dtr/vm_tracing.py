@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,7 @@ class Tracing:
     """A part of VirtualMachine: starts and ends recordings."""
 
     module: Any
-
-    def _call(self, name: str, *args: Any) -> Any:
-        raise NotImplementedError  # VirtualMachine's
+    _call: Callable[..., Any]  # VirtualMachine's
 
     def start_trace(self, path: str | os.PathLike[str], name: str = "program") -> None:
         """Writes every call, allocation, eviction and decision from now on to the file ``path``.
