@@ -78,6 +78,7 @@ class EventTrace : public Observer {
   void OnMemory(uint64_t active_bytes) override;
   void OnPin(StorageId storage, bool pinned) override;
   void OnView(StorageId storage) override { Add(TraceKind::kView, Number(storage), 0); }
+  void OnOverwrite(StorageId storage) override { Add(TraceKind::kOverwrite, Number(storage), 0); }
   void OnDecision(StorageId victim, double score, size_t candidates) override;
   void OnSearch(double seconds) override;
   void OnBudget(uint64_t bytes) override;

@@ -5,17 +5,6 @@
 #include "core/timer.h"
 
 namespace dtr {
-namespace {
-
-// Nobody waits for a kernel for longer than eleven days; sums of such costs stay finite, and a cost
-// that is no number counts as nothing. Negative ones stay: they ask for the measured time.
-double SaneCost(double cost) {
-  constexpr double kLongest = 1e15;
-  return cost != cost ? 0.0 : std::min(cost, kLongest);
-}
-
-}  // namespace
-
 void Runtime::Call(KernelId kernel, Span<TensorId> inputs, Span<TensorId> outputs, double cost,
                    uint64_t workspace_bytes) {
   for (TensorId out : outputs) {
@@ -28,9 +17,7 @@ void Runtime::Call(KernelId kernel, Span<TensorId> inputs, Span<TensorId> output
     DTR_CHECK(t.live && (t.defined || t.producer != kNone), "an op reads an unwritten tensor");
   }
   OpId id = graph_.ops_.Add();
-  RecordOp(id, kernel, inputs, outputs);
-  graph_.ops_[id].cost = SaneCost(cost);
-  graph_.ops_[id].workspace_bytes = workspace_bytes;
+  RecordOp(id, kernel, inputs, outputs, cost, workspace_bytes);
   try {
     Execute(id, /*first_run=*/true, kNone);
   } catch (...) {

@@ -19,9 +19,7 @@ bool Runtime::TryOverwrite(KernelId kernel, Span<TensorId> inputs, TensorId old,
     return false;
   }
   OpId id = graph_.ops_.Add();
-  RecordOp(id, kernel, inputs, {});
-  graph_.ops_[id].cost = cost > 0 || cost < 0 ? cost : 0;
-  graph_.ops_[id].workspace_bytes = workspace_bytes;
+  RecordOp(id, kernel, inputs, {}, cost, workspace_bytes);
   overwrite_ = {id, old, false};
   try {
     Execute(id, /*first_run=*/true, kNone);
@@ -34,6 +32,7 @@ bool Runtime::TryOverwrite(KernelId kernel, Span<TensorId> inputs, TensorId old,
   overwrite_ = Overwrite();
   UnrecordOp(id);
   (done ? stats_.overwrites : stats_.copies_on_write)++;
+  if (done) Tell([&](Observer& o) { o.OnOverwrite(graph_.tensors_[graph_.Root(old)].storage); });
   return done;
 }
 

@@ -6,6 +6,16 @@
 #include <utility>
 
 namespace dtr {
+namespace {
+
+// Nobody waits for a kernel for longer than eleven days; sums of such costs stay finite, and a cost
+// that is no number counts as nothing. Negative ones stay: they ask for the measured time.
+double SaneCost(double cost) {
+  constexpr double kLongest = 1e15;
+  return cost != cost ? 0.0 : std::min(cost, kLongest);
+}
+
+}  // namespace
 
 Runtime::Runtime(Arena* arena, Executor* executor, const RuntimeOptions& options)
     : arena_(arena),
@@ -241,9 +251,12 @@ void Runtime::Unpin(StorageId id) {
 
 // -- Ops ------------------------------------------------------------------------------------------
 
-void Runtime::RecordOp(OpId id, KernelId kernel, Span<TensorId> inputs, Span<TensorId> outputs) {
+void Runtime::RecordOp(OpId id, KernelId kernel, Span<TensorId> inputs, Span<TensorId> outputs,
+                       double cost, uint64_t workspace_bytes) {
   Op& op = graph_.ops_[id];
   op.kernel = kernel;
+  op.cost = SaneCost(cost);
+  op.workspace_bytes = workspace_bytes;
   op.serial = ++next_serial_;
   op.inputs.assign(inputs.begin(), inputs.end());
   op.outputs.assign(outputs.begin(), outputs.end());

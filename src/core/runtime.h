@@ -65,6 +65,7 @@ class Observer {
   virtual void OnFree(StorageId storage, uint64_t bytes, FreeReason reason) {}
   virtual void OnPin(StorageId storage, bool pinned) {}
   virtual void OnView(StorageId storage) {}
+  virtual void OnOverwrite(StorageId storage) {}  // an op has written over its value
   // Before the victim goes: its score and how many storages could have gone.
   virtual void OnDecision(StorageId victim, double score, size_t candidates) {}
   // Spent on choosing and evicting for one allocation.
@@ -198,7 +199,8 @@ class Runtime {
 
   // records (runtime.cc)
   TensorId MakeConstant(StorageId storage);
-  void RecordOp(OpId op, KernelId kernel, Span<TensorId> inputs, Span<TensorId> outputs);
+  void RecordOp(OpId op, KernelId kernel, Span<TensorId> inputs, Span<TensorId> outputs,
+                double cost, uint64_t workspace_bytes);
   void UnrecordOp(OpId op);
   void DropDeadOps();
   void TensorMayDie(TensorId tensor);

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from traced_run import traced_run
 
+import tvm_dtr
 from tvm_dtr.cli import main
+from tvm_dtr.cli.synthetic import synthetic_inputs
 from tvm_dtr.errors import UsageError
 from tvm_dtr.simulation import load_trace
 from tvm_dtr.trace import Kind, is_event_trace, read_events
@@ -153,6 +155,19 @@ def test_after_a_kill_the_steps_before_are_there(run, tmp_path):
     analysis = Analysis(read_events(trace))
     assert not analysis.complete
     assert [(step.number, step.failed) for step in analysis.steps] == [(0, None), (1, None)]
+
+
+def test_updates_in_place_are_recorded(run, tmp_path):
+    program = tvm_dtr.load(run[0].parent / "r8.tdtr")
+    vm = tvm_dtr.VirtualMachine(program)
+    vm.start_trace(tmp_path / "t.dtrace")
+    written = 0
+    for step in range(2):
+        vm.step(**synthetic_inputs(program, 0, step))
+        written += vm.counters()["overwrites"]
+    vm.stop_trace()
+    kinds = read_events(tmp_path / "t.dtrace").kind
+    assert np.count_nonzero(kinds == Kind.OVERWRITE) == written > 0
 
 
 def test_simulation_takes_the_graph_of_the_trace(run):
