@@ -1,4 +1,8 @@
+#include <sys/mman.h>
+#include <sys/resource.h>
+
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <set>
 #include <vector>
@@ -187,6 +191,32 @@ TEST(ResetPeakGivesNothingBack) {
   Block small = arena.Allocate(8192);
   arena.Free(small);
   EXPECT(arena.mapped() >= mapped);
+}
+
+// `ulimit -v` counts reserved addresses: the rest of the process must have its share of them.
+TEST(LeavesAddressesWhereTheyAreLimited) {
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  if (pages == 0) return;  // not Linux
+  constexpr uint64_t kLeft = uint64_t{256} << 20;
+  rlimit before;
+  getrlimit(RLIMIT_AS, &before);
+  rlimit limited = before;
+  limited.rlim_cur = pages * PageArena::kPage + kLeft;
+  EXPECT_EQ(setrlimit(RLIMIT_AS, &limited), 0);
+  {
+    PageArena arena(dtr::kUnlimited);
+    std::vector<Block> blocks;
+    for (int i = 0; i < 64; ++i) blocks.push_back(arena.Allocate(uint64_t{1} << 20));
+    for (const Block& block : blocks) EXPECT(static_cast<bool>(block));
+    constexpr uint64_t kElsewhere = uint64_t{128} << 20;
+    void* data =
+        mmap(nullptr, kElsewhere, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    EXPECT(data != MAP_FAILED);
+    if (data != MAP_FAILED) munmap(data, kElsewhere);
+    for (const Block& block : blocks) arena.Free(block);
+  }
+  setrlimit(RLIMIT_AS, &before);
 }
 
 TEST_MAIN()

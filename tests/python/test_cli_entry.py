@@ -53,6 +53,22 @@ def test_the_package_runs_as_a_module(module):
     assert subprocess.run(command, capture_output=True, text=True).stdout.startswith("tvm-dtr ")
 
 
+def test_interrupting_the_start_is_one_line():
+    code = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'tvm_dtr.cli.run':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from tvm_dtr.cli import main\n"
+        "sys.exit(main(['--help']))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (130, "")
+    assert result.stderr == "tvm-dtr: interrupted\n"
+
+
 def test_help_does_not_import_tvm():
     code = (
         "import sys\nfrom tvm_dtr.cli import main\nmain(['--help'])\n"
@@ -84,6 +100,7 @@ def test_help_does_not_import_tvm():
         (["build", "no.onnx", "--optimizer", "sophia"], "invalid choice: 'sophia'"),
         (["run", "no.tdtr"], "the following arguments are required: --memory-budget"),
         (["run", "no.tdtr", "--memory-budget", "40%"], "there is no file 'no.tdtr'"),
+        (["train", "PROGRAM", "--memory-budget", "-5%"], "memory budget '-5%' is not positive"),
         (["run", "no.tdtr", "--memory-budget", "1", "--steps", "1.5"], "'1.5' is not a positive"),
     ],
 )

@@ -1,7 +1,10 @@
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <fstream>
 
+#include "core/arena.h"
 #include "core/arena/page_source.h"
 
 namespace dtr {
@@ -12,6 +15,16 @@ constexpr int kAnonymous = MAP_PRIVATE | MAP_ANONYMOUS;
 
 void* Pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
+// Addresses that the process may still take: `ulimit -v` counts reserved ones too.
+uint64_t AddressesLeft() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  uint64_t taken = pages * HostPages::kPage;
+  return limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
+}
+
 }  // namespace
 
 HostPages::~HostPages() {
@@ -20,7 +33,9 @@ HostPages::~HostPages() {
 
 uintptr_t HostPages::Reserve(uint64_t least, uint64_t* bytes) {
   void* data = MAP_FAILED;
-  // Less where the process may not have as many addresses.
+  // Where addresses are short most are left for the rest of the process, and more are had later.
+  uint64_t left = AddressesLeft();
+  if (left != kUnlimited) *bytes = std::max(least, std::min(*bytes, left / kPage / 16 * kPage));
   for (;; *bytes = std::max(*bytes / 2 / kPage * kPage, least)) {
     data = mmap(nullptr, *bytes, PROT_NONE, kAnonymous | MAP_NORESERVE, -1, 0);
     if (data != MAP_FAILED || *bytes <= least) break;
