@@ -121,7 +121,7 @@ def test_in_place_saves_parameters_and_state_of_a_gpt():
     state = sum(array.nbytes for array in vm.parameters.values())
     assert peaks[True, False] + state <= peaks[False, True]
     # Of its own updates no step saves more; this one less by what it holds beside the state.
-    assert 0.75 * state < peaks[False, False] - peaks[True, False] <= 1.01 * state
+    assert 0.7 * state < peaks[False, False] - peaks[True, False] <= 1.01 * state
 
 
 def test_a_stopped_step_goes_on_or_is_set_right(program):

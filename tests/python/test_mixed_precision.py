@@ -112,7 +112,7 @@ def test_20_steps_are_those_of_autocast(net, low):
 @pytest.mark.parametrize(
     ("model", "most"),
     [
-        (lambda: models.make("resnet20", batch=8), 0.65),
+        (lambda: models.make("resnet8", batch=8), 0.7),
         (
             lambda: models.gpt(
                 batch=8, seed=0, layers=2, width=64, context=32, vocabulary=64, heads=2
@@ -120,7 +120,7 @@ def test_20_steps_are_those_of_autocast(net, low):
             0.8,
         ),
     ],
-    ids=["resnet20", "gpt"],
+    ids=["resnet8", "gpt"],
 )
 def test_activations_are_kept_in_the_low_type(model, most):
     peaks = [
