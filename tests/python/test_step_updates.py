@@ -98,7 +98,7 @@ def test_a_run_resumed_between_two_updates_is_the_uninterrupted_one(tmp_path, st
 
     stopped, at = state(tmp_path, callbacks=[Stop()])
     assert at == step and stopped["accumulated"] == step % COUNT != 0
-    resumed, at = state(tmp_path, resume=True, budget="90%")
+    resumed, at = state(tmp_path, resume=True, budget="100%")
     whole, _ = state()
     assert at == 8 and whole["accumulated"] == 8 % COUNT
     assert {n: v.tobytes() for n, v in resumed.items()} == {
