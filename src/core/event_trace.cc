@@ -18,6 +18,19 @@ uint64_t Nanoseconds(double seconds) {
   return static_cast<uint64_t>(std::llround(std::max(0.0, seconds) * 1e9));
 }
 
+// 40 bits over whole records: the sum of their 64-bit words and the sum of those sums (Fletcher,
+// 1982), mixed.
+uint64_t Checksum(const void* records, size_t bytes) {
+  auto* data = static_cast<const char*>(records);
+  uint64_t first = 0, second = 0;
+  for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+    uint64_t word;
+    std::memcpy(&word, data + at, sizeof word);
+    second += first += word;
+  }
+  return ((first ^ (second << 32 | second >> 32)) * 0x9E3779B97F4A7C15u) >> 24;
+}
+
 template <typename T>
 void SetAt(std::vector<T>* values, size_t index, T value) {
   if (values->size() <= index) values->resize(index + 1, kNone);
@@ -30,7 +43,7 @@ EventTrace::EventTrace(const std::string& path, const std::string& header, const
     : runtime_(runtime),
       path_(path),
       file_(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)),
-      buffer_(new Record[kBufferRecords]),
+      buffer_(new Record[kBufferRecords + 1]),
       last_(Clock::now()) {
   if (file_ < 0) throw std::runtime_error(path + ": " + std::strerror(errno));
   Write(header.data(), header.size());
@@ -75,11 +88,14 @@ void EventTrace::InvokeEnd(InvokeResult result) {
 }
 
 void EventTrace::Note(const std::string& json) {
-  Add(TraceKind::kNote, 0, json.size());
-  std::string filled = json;
-  filled.resize((json.size() + sizeof(Record) - 1) / sizeof(Record) * sizeof(Record), ' ');
   Flush();
-  Write(filled.data(), filled.size());
+  std::string text = json;
+  text.resize((json.size() + sizeof(Record) - 1) / sizeof(Record) * sizeof(Record), ' ');
+  const auto check = static_cast<uint32_t>(Checksum(text.data(), text.size()) >> 8);
+  const Record record = {
+      0, static_cast<uint8_t>(TraceKind::kNote), 0, 0, check, static_cast<uint32_t>(json.size())};
+  Write(&record, sizeof record);
+  Write(text.data(), text.size());
 }
 
 // -- What the runtime tells -----------------------------------------------------------------------
@@ -180,7 +196,13 @@ void EventTrace::Push(TraceKind kind, uint32_t nanoseconds, uint32_t id, uint64_
 }
 
 const std::string& EventTrace::Flush() {
-  Write(buffer_.get(), filled_ * sizeof(Record));
+  if (filled_ > 0) {
+    const uint64_t check = Checksum(buffer_.get(), filled_ * sizeof(Record));
+    buffer_[filled_] = {0, static_cast<uint8_t>(TraceKind::kCheck),
+                        static_cast<uint8_t>(check >> 32), 0, static_cast<uint32_t>(filled_),
+                        static_cast<uint32_t>(check)};
+    Write(buffer_.get(), (filled_ + 1) * sizeof(Record));
+  }
   filled_ = 0;
   unwritten_nanoseconds_ = 0;
   return failure_;
