@@ -92,8 +92,8 @@ void EventTrace::Note(const std::string& json) {
   std::string text = json;
   text.resize((json.size() + sizeof(Record) - 1) / sizeof(Record) * sizeof(Record), ' ');
   const auto check = static_cast<uint32_t>(Checksum(text.data(), text.size()) >> 8);
-  const Record record = {
-      0, static_cast<uint8_t>(TraceKind::kNote), 0, 0, check, static_cast<uint32_t>(json.size())};
+  const Record record = {0,     static_cast<uint8_t>(TraceKind::kNote), 0, 0,
+                         check, static_cast<uint32_t>(json.size())};
   Write(&record, sizeof record);
   Write(text.data(), text.size());
 }
@@ -109,7 +109,7 @@ void EventTrace::OnRun(OpId op, KernelId kernel, bool rematerialization, double 
   const Graph& graph = runtime_->graph();
   size_t position = 0;
   for (TensorId output : graph.op(op).outputs) {
-    Add(TraceKind::kMade, Number(graph.tensor(output).storage), call, position++);
+    AddAtOnce(TraceKind::kMade, Number(graph.tensor(output).storage), call, position++);
   }
 }
 
@@ -165,7 +165,7 @@ void EventTrace::OnBudget(uint64_t bytes) {
 
 void EventTrace::NoteMapped() {
   uint64_t mapped = runtime_->arena().mapped();
-  if (mapped != mapped_) Add(TraceKind::kMapped, 0, mapped_ = mapped);
+  if (mapped != mapped_) AddAtOnce(TraceKind::kMapped, 0, mapped_ = mapped);
 }
 
 uint32_t EventTrace::Number(StorageId storage) {
@@ -179,28 +179,31 @@ void EventTrace::Add(TraceKind kind, uint32_t id, uint64_t value, size_t aux) {
   last_ = now;
   unwritten_nanoseconds_ += passed;
   if (passed > UINT32_MAX) {
-    Push(TraceKind::kTime, 0, 0, std::min(passed, kMostValue), 0);
+    Push(TraceKind::kTime, 0, 0, passed, 0);
     passed = 0;
   }
-  Push(kind, static_cast<uint32_t>(passed), id, std::min(value, kMostValue),
-       static_cast<uint16_t>(std::min<size_t>(aux, UINT16_MAX)));
+  Push(kind, static_cast<uint32_t>(passed), id, value, aux);
   if (unwritten_nanoseconds_ > kFlushNanoseconds) Flush();
 }
 
 void EventTrace::Push(TraceKind kind, uint32_t nanoseconds, uint32_t id, uint64_t value,
-                      uint16_t aux) {
+                      size_t aux) {
   if (filled_ == kBufferRecords) Flush();
-  buffer_[filled_++] = {
-      nanoseconds, static_cast<uint8_t>(kind),  static_cast<uint8_t>(value >> 32), aux,
-      id,          static_cast<uint32_t>(value)};
+  value = std::min(value, kMostValue);
+  buffer_[filled_++] = {nanoseconds,
+                        static_cast<uint8_t>(kind),
+                        static_cast<uint8_t>(value >> 32),
+                        static_cast<uint16_t>(std::min<size_t>(aux, UINT16_MAX)),
+                        id,
+                        static_cast<uint32_t>(value)};
 }
 
 const std::string& EventTrace::Flush() {
   if (filled_ > 0) {
     const uint64_t check = Checksum(buffer_.get(), filled_ * sizeof(Record));
-    buffer_[filled_] = {0, static_cast<uint8_t>(TraceKind::kCheck),
-                        static_cast<uint8_t>(check >> 32), 0, static_cast<uint32_t>(filled_),
-                        static_cast<uint32_t>(check)};
+    buffer_[filled_] = {
+        0, static_cast<uint8_t>(TraceKind::kCheck), static_cast<uint8_t>(check >> 32),
+        0, static_cast<uint32_t>(filled_),          static_cast<uint32_t>(check)};
     Write(buffer_.get(), (filled_ + 1) * sizeof(Record));
   }
   filled_ = 0;

@@ -99,7 +99,11 @@ class EventTrace : public Observer {
   static constexpr uint64_t kFlushNanoseconds = 200'000'000;
 
   void Add(TraceKind kind, uint32_t id, uint64_t value, size_t aux = 0);
-  void Push(TraceKind kind, uint32_t nanoseconds, uint32_t id, uint64_t value, uint16_t aux);
+  // Of the same moment as the record before: spares a look at the clock.
+  void AddAtOnce(TraceKind kind, uint32_t id, uint64_t value, size_t aux = 0) {
+    Push(kind, 0, id, value, aux);
+  }
+  void Push(TraceKind kind, uint32_t nanoseconds, uint32_t id, uint64_t value, size_t aux);
   void Write(const void* data, size_t bytes);
   void NoteMapped();
   void NoteExisting();

@@ -23,17 +23,15 @@ from tvm_dtr.training import TrainingStep
 
 from .codegen import CONFIG, quiet, reason_of
 from .costs import ROUNDS, SAMPLE_SECONDS, SAMPLES
-from .kernel_sources import BASIC_BLOCKS, KernelSources, in_basic_blocks
 from .opgraph import Kernel, OpGraph
 from .schedules import with_key
 from .workspace import Workspace, workspace_of
 
 OPT_LEVEL = 3
 LAST_PHASE = 3  # of tvm.lower
-# Basic blocks are formed before. Folding would store tensors of zeros and ones that kernels make;
-# the rest copies or packs weights once in each iteration.
+# Folding would store tensors of zeros and ones that kernels make; the rest copies or packs weights
+# once in each iteration.
 DISABLED = [
-    BASIC_BLOCKS,
     "FoldConstant",
     "AlterOpLayout",
     "CombineParallelConv2D",
@@ -48,16 +46,13 @@ def compile_control_flow(step: TrainingStep, target: tvm.target.Target) -> Progr
     Raises ModelError for what Relay cannot type, ProgramError for what does not compile.
     """
     try:
-        module = in_basic_blocks(infer_module(step.module))
+        module = infer_module(step.module)
     except TypeInferenceError as error:
         raise ModelError(f"the model's control flow does not fit together: {error}") from error
     target = with_key(target)
     lowered: dict[str, Lowered] = {}
     config = {**CONFIG, "tir.add_lower_pass": [(LAST_PHASE, _recording(lowered))]}
-    names = KernelSources()
-    context = tvm.transform.PassContext(
-        opt_level=OPT_LEVEL, config=config, disabled_pass=DISABLED, instruments=[names]
-    )
+    context = tvm.transform.PassContext(opt_level=OPT_LEVEL, config=config, disabled_pass=DISABLED)
     library_path = Path(private_folder()) / "kernels.so"
     try:
         with quiet(), silenced(), context:
@@ -70,13 +65,10 @@ def compile_control_flow(step: TrainingStep, target: tvm.target.Target) -> Progr
         ) from error
     library = tvm.runtime.load_module(str(library_path))
     executable = Executable.load_exec(code, library)
-    kernels = [str(name) for name in executable.primitive_ops]
-    measured = _measured(kernels, lowered, library, str(library_path))
-    for kernel in measured:
-        kernel.sources = names.sources.get(kernel.name, [])
+    names = [str(name) for name in executable.primitive_ops]
     return Program(
         executable=executable,
-        graph=OpGraph(kernels=measured),
+        graph=OpGraph(kernels=_measured(names, lowered, library, str(library_path))),
         inputs=list(step.inputs),
         state=list(step.state),
         results=list(step.results),

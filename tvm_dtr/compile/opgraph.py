@@ -37,8 +37,7 @@ class Kernel:
     cost_ns: median time of one call, in nanoseconds, on the machine that built the program.
     workspace_bytes: upper bound of what one call holds at a time, all threads together.
     thread_workspace_bytes: the part of workspace_bytes that each running thread adds.
-    flops: floating-point operations of one call. sources: where its calls come from, in programs
-    with control flow, which have no ops that tell.
+    flops: floating-point operations of one call.
     """
 
     name: str
@@ -46,7 +45,6 @@ class Kernel:
     workspace_bytes: int
     thread_workspace_bytes: int = 0
     flops: int = 0
-    sources: list[str] = field(default_factory=list)
 
 
 class TensorInfo(NamedTuple):

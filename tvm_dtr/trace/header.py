@@ -25,12 +25,7 @@ def make_header(machine: Any, name: str) -> dict[str, Any]:
         "budget_bytes": machine.stats["budget_bytes"],
     }
     program = machine._program
-    if program is None:
-        return header
-    sources = {kernel.name: kernel.sources for kernel in program.graph.kernels}
-    if any(sources.values()):
-        header["kernel_sources"] = [sources.get(name, []) for name in header["kernels"]]
-    return header | _of_program(program)
+    return header if program is None else header | _of_program(program)
 
 
 def _of_program(program: Any) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from typing import Any
 
 from .header import ACTIVATIONS, GRADIENTS, INPUTS, PARAMETERS
 
-# Layers of calls whose kernel alone is known.
-ALL_CALLS, OTHER_CALLS = "all calls", "other calls"
+ALL_CALLS = "all calls"  # the layer where the kernel alone is known
 
 _NODE = re.compile(r"node '(?P<name>.*)' \((?P<op>[^()]*)\)(?P<gradient> gradient)?$")
 _UPDATE = re.compile(r"update of '(?P<name>.*)'$")
@@ -49,11 +48,10 @@ def parse_source(text: str) -> Source:
     return Source(name, "", name, phase)
 
 
-def kernel_source(kernel: str, texts: list[str], layer: str = ALL_CALLS) -> Source:
-    """Where the calls of a kernel come from, of which each text names one; ``layer``: of a kernel
-    without names."""
+def kernel_source(kernel: str, texts: list[str]) -> Source:
+    """Where the calls of a kernel come from, of which each text names one."""
     if not texts:
-        return Source(kernel, "", layer, "forward")
+        return Source(kernel, "", ALL_CALLS, "forward")
     sources = [parse_source(text) for text in texts]
     first = sources[0]
     same_layer = all(source.layer == first.layer for source in sources)
@@ -79,7 +77,6 @@ class Naming:
         self.header = header
         graph = header.get("graph")
         self.kernels: list[str] = header.get("kernels", [])
-        self._kernel_sources: list[list[str]] = header.get("kernel_sources", [])
         self._ops: list[Any] = [] if graph is None else graph["ops"]
         self._tensors = [] if graph is None else graph["tensors"]
         instructions = [] if graph is None else graph["instructions"]
@@ -109,21 +106,8 @@ class Naming:
         """The source of a step's call number ``position``, which runs kernel ``kernel``."""
         if 0 <= position < len(self.sources):
             return self.sources[position]
-        return self._of_kernel(kernel)
-
-    def _of_kernel(self, kernel: int) -> Source:
-        if kernel < len(self._by_kernel):
-            return self._by_kernel[kernel]
-        return Source(f"kernel {kernel}", "", ALL_CALLS, "forward")
-
-    @cached_property
-    def _by_kernel(self) -> list[Source]:
-        known = self._kernel_sources or [[]] * len(self.kernels)
-        other = OTHER_CALLS if self._kernel_sources else ALL_CALLS
-        return [
-            kernel_source(name, texts, other)
-            for name, texts in zip(self.kernels, known, strict=False)
-        ]
+        name = self.kernels[kernel] if kernel < len(self.kernels) else f"kernel {kernel}"
+        return kernel_source(name, [])
 
     def output(self, position: int, output: int, source: Source) -> tuple[str, str, str]:
         """(role, shape, dtype) of output ``output`` of call ``position`` of a step."""
