@@ -43,7 +43,7 @@ def inspect_program(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _description(file: Path, manifest: dict[str, Any], members: dict[str, bytes]) -> dict[str, Any]:
     graph = OpGraph.from_dict(manifest["graph"])
-    reason = why_not_here(manifest)
+    reason = why_not_here(file, manifest)
     kernels = _kernels(graph)
     trained = set(manifest["parameter_names"])
     state = [_tensor(s["name"], s["shape"], s["dtype"]) for s in manifest["state"]]

@@ -125,7 +125,15 @@ def _read_graph(path: Path) -> Trace:
         return Trace(path.stem, replay, overhead_ns=float(data.get("overhead_ns", 0.0)))
     except OSError as error:
         raise UsageError(f"trace '{path}' cannot be read: {error.strerror or error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (
+        KeyError,
+        IndexError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise UsageError(
             f"trace '{path}' is no OpGraph as 'tvm-dtr run --trace' writes it: {error}"
         ) from error
