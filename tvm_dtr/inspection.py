@@ -20,7 +20,9 @@ _COPIED = (
 )
 
 
-def inspect_program(path: str | os.PathLike[str]) -> dict[str, Any]:
+def inspect_program(
+    path: str | os.PathLike[str], require_sha256: str | None = None
+) -> dict[str, Any]:
     """Everything worth knowing of a program file, ready for JSON.
 
     ``runs_here`` tells whether this process can run it, ``reason`` why not. Sizes are bytes;
@@ -29,10 +31,11 @@ def inspect_program(path: str | os.PathLike[str]) -> dict[str, Any]:
     operations of one call. ``unbudgeted_peak_bytes`` and ``smallest_budget_bytes`` (by the
     policy dtr-eq) come from a replay.
 
-    Raises ProgramError: the file is missing, no program, damaged or of another format.
+    Raises ProgramError: the file is missing, no program, damaged or of another format, or has not
+    the SHA-256 required.
     """
     file = Path(path)
-    manifest, members = checked_members(file)
+    manifest, members = checked_members(file, require_sha256)
     try:
         return _description(file, manifest, members)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
