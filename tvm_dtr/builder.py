@@ -20,6 +20,7 @@ from .mixed_precision import make_gating, use_mixed_precision
 from .onnx_export import ModelSource, strip_weights
 from .optim import Clipping, Optimizer, check_optimizer
 from .program_cache import cached_program
+from .relay_facts import remembering
 from .relay_graph import Expr, dtype_of, infer_function, post_order, stamp, tensor_type
 from .relay_ops import use_own_kernels
 from .step_updates import ParameterUpdates, StepTensors
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 Model = str | os.PathLike[str] | onnx.ModelProto
 
 
+@remembering()
 def make_training_step(
     model: Model,
     *,
@@ -104,6 +106,7 @@ def build_evaluation(
     return cached_program(model, options, target, make)
 
 
+@remembering()
 def make_evaluation_step(
     model: Model, shapes: Shapes | None = None, dtype: str | None = None
 ) -> TrainingStep:

@@ -7,6 +7,7 @@ from pathlib import Path
 import tvm
 
 from tvm_dtr.program import Program, private_folder
+from tvm_dtr.relay_facts import remembering
 from tvm_dtr.training import TrainingStep
 
 from .cache import KernelCache, cache_folder
@@ -39,8 +40,9 @@ def compile_step(
         return compile_control_flow(step, resolved)
     if progress is not None:
         progress(0, 0, "fusing ops")
-    linear = linearize(fuse(step.function))
-    mark_overwrites(linear, _next_state(step, linear.graph))
+    with remembering():
+        linear = linearize(fuse(step.function))
+        mark_overwrites(linear, _next_state(step, linear.graph))
     cache = KernelCache(cache_folder())
     folder = private_folder()
     compiled = compile_kernels(linear.primitives, resolved, folder, cache, jobs, progress)
