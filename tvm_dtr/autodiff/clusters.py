@@ -13,7 +13,16 @@ from collections.abc import Sequence
 from tvm import relay
 
 from ..relay_facts import arguments, name_of
-from ..relay_graph import Expr, ExprMap, children, is_tensor, post_order, rebuild, substitute, tensor_type
+from ..relay_graph import (
+    Expr,
+    ExprMap,
+    children,
+    is_tensor,
+    post_order,
+    rebuild,
+    substitute,
+    tensor_type,
+)
 from .composite import composite, composite_name, inline_composites
 
 _KEEP_NOTHING = frozenset({"add", "subtract", "negative", "cast"})

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from tvm import relay
 
 from ..errors import ModelError
+from ..progress import Progress, counted
 from ..relay_facts import arguments, called, name_of
 from ..relay_graph import (
     Expr,
@@ -206,6 +207,7 @@ def pullback(
     seeds: Sequence[Expr | None],
     wrt: Sequence[relay.Var],
     control_flow: Callable[[Adjoint], list[Expr | None]],
+    progress: Progress | None = None,
 ) -> list[Expr | None]:
     """As :func:`gradients` for several outputs, each with its adjoint or None; ``control_flow``
     is the rule of calls of control flow."""
@@ -215,7 +217,7 @@ def pullback(
     for output, seed in zip(outputs, seeds, strict=True):
         if output in needed and seed is not None:
             sweep.add(output, seed)
-    for expr in reversed(order):
+    for expr in counted(order[::-1], "differentiating", progress):
         if expr in needed:
             sweep.visit(expr)
     return [sweep.total(variable) for variable in wrt]

@@ -14,6 +14,7 @@ from typing import Any
 import tvm
 from tvm import relay
 
+from tvm_dtr.progress import Progress, counted
 from tvm_dtr.relay_facts import arguments, children, name_of
 from tvm_dtr.relay_graph import ExprMap
 
@@ -58,12 +59,16 @@ class _Draft:
     outputs: dict[Value, None] = field(default_factory=dict)
 
 
-def fuse(function: relay.Function, segment_calls: int | None = None) -> FusedStep:
+def fuse(
+    function: relay.Function,
+    segment_calls: int | None = None,
+    progress: Progress | None = None,
+) -> FusedStep:
     """Cut, simplify and fuse a type-inferred function in graph form whose body is a tuple.
 
     Raises ModelError where the function is not straight-line or a shape is not fixed.
     """
-    return _Fuser(segment_calls or SEGMENT_CALLS).run(function)
+    return _Fuser(segment_calls or SEGMENT_CALLS).run(function, progress)
 
 
 class _Fuser:
@@ -74,17 +79,17 @@ class _Fuser:
         self.home = ExprMap()  # call -> index of its draft
         self.folded: dict[int, list[tuple[Any, Any]]] = {}
 
-    def run(self, function: relay.Function) -> FusedStep:
+    def run(self, function: relay.Function, progress: Progress | None) -> FusedStep:
         order = post_order(function.body)
         calls = 0
-        for expr in order:
-            if not isinstance(expr, relay.Call):
-                continue
-            calls = self._place(expr, calls)
+        for expr in counted(order, "cutting into segments", progress):
+            if isinstance(expr, relay.Call):
+                calls = self._place(expr, calls)
         results = [v for f in operands(function.body) for v in self._values(f)]
         for value in results:
             self._export(value)
-        segments = [self._fused(draft) for draft in self.drafts]
+        drafts = counted(self.drafts, "fusing segments", progress)
+        segments = [self._fused(draft) for draft in drafts]
         return FusedStep(list(function.params), segments, results)
 
     def _place(self, call: relay.Call, calls: int) -> int:

@@ -18,6 +18,7 @@ from ..autodiff.reverse import mark_needed, pullback
 from ..autodiff.rules import Adjoint
 from ..autodiff.scalars import zeros
 from ..errors import ModelError
+from ..progress import Progress
 from ..relay_facts import address
 from ..relay_graph import Expr, ExprMap, children, infer_local, post_order, rebuild, tensor_type
 from .definitions import (
@@ -39,6 +40,7 @@ def differentiate(
     outputs: Sequence[Expr],
     seeds: Sequence[Expr | None],
     wrt: Sequence[relay.Var],
+    progress: Progress | None = None,
 ) -> tuple[list[Expr | None], Callable[[Sequence[Expr]], list[Expr]]]:
     """Gradients of ``outputs``, whose adjoints are ``seeds``, with respect to ``wrt``; and a
     function that makes expressions of the forward pass share the calls that the gradients use.
@@ -47,7 +49,7 @@ def differentiate(
     was made of the gradients.
     """
     reverse = _Reverse(definitions)
-    return pullback(outputs, seeds, wrt, reverse.rule), reverse.sharing
+    return pullback(outputs, seeds, wrt, reverse.rule, progress), reverse.sharing
 
 
 class _Reverse:
