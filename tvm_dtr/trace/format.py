@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
+from .header import checked_header
 from .records import Blocks, Kind
 
 MAGIC = b"tvm-dtr\x00"
@@ -24,6 +25,7 @@ VERSION = 2
 SUFFIXES = (".dtrace", ".dtrace.gz")
 _GZIP = b"\x1f\x8b"
 _LARGEST = 512 << 20  # bytes of records: what reading holds is some ten times as much
+_LARGEST_HEADER = 256 << 20  # bytes of its JSON
 _FIXED = len(MAGIC) + 8  # magic, version, bytes of the header that follows
 
 
@@ -132,7 +134,7 @@ def _read(path: Path, records: bool) -> tuple[dict[str, Any], bytes, int, str | 
             return header, body, _FIXED + len(packed), damage
     except OSError as error:
         raise UsageError(f"trace '{path}' cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError, zlib.error) as error:
+    except (ValueError, KeyError, TypeError, EOFError, RecursionError, zlib.error) as error:
         raise UsageError(
             f"trace '{path}' has a damaged header ({error}), without which its records tell "
             "nothing: record it anew"
@@ -142,13 +144,10 @@ def _read(path: Path, records: bool) -> tuple[dict[str, Any], bytes, int, str | 
 def _decoded(packed: bytes) -> dict[str, Any]:
     """The header. zlib's own checksum finds what has changed in it."""
     unpacker = zlib.decompressobj()
-    text = unpacker.decompress(packed)
+    text = unpacker.decompress(packed, _LARGEST_HEADER)
     if not unpacker.eof or unpacker.unused_data:
-        raise ValueError("its length is not what the file says")
-    header = json.loads(text)
-    if not isinstance(header, dict):
-        raise ValueError("it is no JSON object")
-    return header
+        raise ValueError("its length is not what the file says, or it is too large")
+    return checked_header(json.loads(text))
 
 
 def _rest(file: Any, path: Path) -> tuple[bytes, str | None]:

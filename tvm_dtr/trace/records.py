@@ -142,8 +142,11 @@ class Blocks:
         try:
             if checksum(text) >> 8 != int(self._all["id"][at]):
                 raise ValueError("it has changed")
-            self.notes.append(json.loads(text[:length]))
-        except ValueError:
+            note = json.loads(text[:length])
+            if not isinstance(note, dict):
+                raise ValueError("it is no JSON object")
+            self.notes.append(note)
+        except (ValueError, RecursionError):
             self._damaged(at)
         return end
 
