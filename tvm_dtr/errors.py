@@ -81,4 +81,8 @@ class ThrashError(DTRError):
             return []
         if self.program.control_flow:  # no budget is known to be enough
             return remedies(self.program, self.budget_bytes, 2 * self.budget_bytes)
-        return remedies(self.program, self.budget_bytes, automatic_budget(self.program))
+        needed = automatic_budget(self.program)
+        if needed <= self.budget_bytes:  # with the costs of this machine it was not enough
+            peak = self.program.unbudgeted_peak_bytes
+            needed = max((self.budget_bytes + peak) // 2, self.budget_bytes + 1)
+        return remedies(self.program, self.budget_bytes, needed)

@@ -131,11 +131,17 @@ class Step:
 
     @property
     def roles_at_peak(self) -> dict[str, int]:
-        """Bytes by role when the most was held; they add up to ``peak_bytes``."""
+        """Bytes by role when the most was held, and of that the most in use: they add up to
+        ``peak_bytes``. Without a budget what is free does not count."""
         limited = self.budget_bytes is not None
-        counted = ROLES if limited else ROLES[:-1]  # without a budget what is free does not count
-        fullest = max((sizes[: len(counted)] for _, sizes in self.memory), key=sum, default=())
-        return dict(zip(counted, fullest, strict=False))
+        held = (sizes if limited else (*sizes[:-1], 0) for _, sizes in self.memory)
+        fullest = max(held, key=lambda sizes: (sum(sizes), -sizes[-1]), default=())
+        return dict(zip(ROLES, fullest, strict=False))
+
+    def note_peaks(self, held: tuple[int, int]) -> None:
+        active, mapped = held
+        self.peak_active_bytes = max(self.peak_active_bytes, active)
+        self.peak_mapped_bytes = max(self.peak_mapped_bytes, mapped)
 
     def totals(self) -> dict[str, Any]:
         """The result fields, under the names that every table has."""
@@ -176,6 +182,7 @@ class Analysis:
         self.storages: list[Storage] = []
         self._sizes = dict.fromkeys(ROLES, 0)
         self._active = self._mapped = 0
+        self._settled = 0, 0  # both after the last event
         self._budget: int | None = None
         self._first_call = 0
         self._makers: dict[int, list[int]] = {}
@@ -263,11 +270,13 @@ class Analysis:
         if self._step is not None:
             self._end(ns)
         self._step = Step(number, ns, budgets=[(ns, self._budget)])
+        self._settled = 0, 0
         self._remember(ns)
 
     def _end(self, ns: int) -> None:
         assert self._step is not None
         self._step.end = ns
+        self._step.note_peaks(self._settled)
         self.steps.append(self._step)
         self._step = None
 
@@ -385,8 +394,9 @@ class Analysis:
         sizes = list(self._sizes.values())
         # Until the record of what is mapped comes, right after, it is at least what is in use.
         sizes[-1] = max(self._mapped, self._active) - used
-        step.peak_active_bytes = max(step.peak_active_bytes, self._active)
-        step.peak_mapped_bytes = max(step.peak_mapped_bytes, self._mapped)
         if step.memory and step.memory[-1][0] == ns:
-            step.memory.pop()
+            step.memory.pop()  # one event's records: only the last one tells the whole
+        else:
+            step.note_peaks(self._settled)
+        self._settled = self._active, self._mapped
         step.memory.append((ns, tuple(sizes)))

@@ -122,6 +122,7 @@ class Blocks:
         check = self._all[mark]
         value = int(check["low"]) | int(check["high"]) << 32
         counted = check["kind"] == Kind.CHECK and check["id"] == mark - start
+        counted = counted and check["ns"] == check["aux"] == 0
         return bool(counted and checksum(self._bytes(start, mark)) == value)
 
     def _tail(self, start: int) -> None:
@@ -140,8 +141,11 @@ class Blocks:
             return None  # cut off
         text = self._bytes(at + 1, end)
         try:
-            if checksum(text) >> 8 != int(self._all["id"][at]):
+            record = self._all[at]
+            if checksum(text) >> 8 != int(record["id"]) or text[:length].rstrip() != text.rstrip():
                 raise ValueError("it has changed")
+            if record["ns"] or record["aux"] or record["high"]:
+                raise ValueError("its record has changed")
             note = json.loads(text[:length])
             if not isinstance(note, dict):
                 raise ValueError("it is no JSON object")
