@@ -66,10 +66,19 @@ def import_model(
     check_dtype(dtype)
     shapes = _checked_shapes(shapes or {})
     proto = load_model(model)
-    if dtype is not None:
-        proto = cast_model(proto, dtype)
-    check_types(proto)
-    return Importer(proto, shapes, training).run(progress)
+    try:
+        if dtype is not None:
+            proto = cast_model(proto, dtype)
+        check_types(proto)
+        return Importer(proto, shapes, training).run(progress)
+    except (DTRError, MemoryError):
+        raise
+    except Exception as error:  # what is malformed shows in as many ways as there are fields
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"the ONNX graph is broken ({type(error).__name__}: {first}); "
+            "onnx.checker.check_model may tell more"
+        ) from error
 
 
 def _checked_shapes(shapes: Any) -> dict[str, tuple[int | str, ...]]:
