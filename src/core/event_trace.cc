@@ -125,15 +125,19 @@ void EventTrace::OnAllocate(StorageId storage, uint64_t bytes) {
   } else {
     Add(TraceKind::kAllocate, Number(storage), bytes);
   }
-  NoteMapped();
+  OnMemory(runtime_->arena().active());
 }
 
 void EventTrace::OnFree(StorageId storage, uint64_t bytes, FreeReason reason) {
   active_ -= bytes;
-  if (storage == kNone) return Add(TraceKind::kWorkspaceFree, 0, bytes);
   static constexpr TraceKind kKinds[] = {TraceKind::kFree, TraceKind::kEvict,
                                          TraceKind::kUnreferenced};
-  Add(kKinds[static_cast<int>(reason)], Number(storage), bytes);
+  if (storage == kNone) {
+    Add(TraceKind::kWorkspaceFree, 0, bytes);
+  } else {
+    Add(kKinds[static_cast<int>(reason)], Number(storage), bytes);
+  }
+  OnMemory(runtime_->arena().active());
 }
 
 // Small blocks share slabs, so blocks do not add up to what is in use.
