@@ -206,7 +206,7 @@ case("NegativeLogLikelihoodLoss", [normal(4, 3), LABELS],
 def recurrent(kind, order, name, **attrs):
     """PyTorch's module on ONNX's weights: the blocks of its gates are in another order."""
     blocks, hidden, features = len(order), 4, 3
-    x, w = normal(5, 2, features), normal(2, blocks * hidden, features)
+    x, w = normal(3, 2, features), normal(2, blocks * hidden, features)
     r, b = normal(2, blocks * hidden, hidden), normal(2, 2 * blocks * hidden)
     module = kind(features, hidden, bidirectional=True)
 
@@ -224,7 +224,7 @@ def recurrent(kind, order, name, **attrs):
                 f"bias_hh_l0{end}": turned(second),
             }
         y = functional_call(module, parameters, (x,))[0]
-        return y.reshape(5, 2, 2, hidden).transpose(1, 2)
+        return y.reshape(3, 2, 2, hidden).transpose(1, 2)
 
     attrs |= {"hidden_size": hidden, "direction": "bidirectional"}
     case(name, [x, w, r, b], run, outputs=2, **attrs)

@@ -17,27 +17,28 @@ from ..relay_graph import Expr, calls_op, infer_local, rebuild, source_of, stamp
 from .composite import composite_name
 from .rules import RESULT_AGAIN
 
-_VIEWS = ("reshape", "transpose", "expand_dims", "squeeze", "nn.batch_flatten")
+# Ops that follow a result into its users: free, or done again in the same kernel.
+_FOLLOW = ("reshape", "transpose", "expand_dims", "squeeze", "nn.batch_flatten", "cast")
 
 
 class ResultsAgain:
     """Operands of forward calls as the backward pass is to see them."""
 
     def __init__(self) -> None:
-        self.shared: dict[Expr, Expr] = {}
+        self.shared: dict[relay.Call, Expr] = {}
 
     def for_formula(self, call: relay.Call) -> relay.Call:
         """An elementwise call on fresh copies, each for one fused kernel."""
-        return _with_operands(call, [_again(arg) or arg for arg in call.args])
+        return _with_operands(call, [_again(arg, _copy) for arg in call.args])
 
     def for_product(self, call: relay.Call) -> relay.Call:
-        """A matrix product on copies that all products of one operand share."""
-        return _with_operands(call, [self._shared(arg) for arg in call.args])
+        """A matrix product on copies that all products of one result share."""
+        return _with_operands(call, [_again(arg, self._shared) for arg in call.args])
 
-    def _shared(self, arg: Expr) -> Expr:
-        if arg not in self.shared:
-            self.shared[arg] = _again(arg) or arg
-        return self.shared[arg]
+    def _shared(self, call: relay.Call) -> Expr:
+        if call not in self.shared:
+            self.shared[call] = _copy(call)
+        return self.shared[call]
 
 
 def _with_operands(call: relay.Call, args: list[Expr]) -> relay.Call:
@@ -46,25 +47,27 @@ def _with_operands(call: relay.Call, args: list[Expr]) -> relay.Call:
     return infer_local(relay.Call(call.op, args, call.attrs, call.type_args, call.span))
 
 
-def _again(arg: Expr) -> Expr | None:
-    """A copy, typed and with a source, of a cheap result or of views of one; None for others."""
-    views = []
+def _again(arg: Expr, copy: Callable[[relay.Call], Expr]) -> Expr:
+    """``arg`` made from a copy, if it is a cheap result or follows from one; else itself."""
+    following = []
     base = arg
-    while calls_op(base, *_VIEWS):
-        views.append(base)
+    while calls_op(base, *_FOLLOW):
+        following.append(base)
         base = base.args[0]
     if not isinstance(base, relay.TupleGetItem) or base.index != 0:
-        return None
+        return arg
     call = base.tuple_value
-    formula = _formula(call)
-    if formula is None:
-        return None
-    copy = formula(call)
-    for view in reversed(views):
-        copy = rebuild(view, {view.args[0]: copy}.__getitem__)
-    (copy,) = stamp([copy], [call, *call.args], f"{source_of(call) or 'normalization'} gradient")
-    return infer_local(copy)
+    if not isinstance(call, relay.Call) or composite_name(call) not in RESULT_AGAIN:
+        return arg
+    value = copy(call)
+    for follower in reversed(following):
+        value = infer_local(rebuild(follower, {follower.args[0]: value}.__getitem__))
+    return value
 
 
-def _formula(call: Expr) -> Callable[[relay.Call], Expr] | None:
-    return RESULT_AGAIN.get(composite_name(call) or "") if isinstance(call, relay.Call) else None
+def _copy(call: relay.Call) -> Expr:
+    """The first result of a normalization once more, typed and with a source."""
+    formula = RESULT_AGAIN[composite_name(call) or ""]
+    source = f"{source_of(call) or 'normalization'} gradient"
+    (again,) = stamp([formula(call)], [call, *call.args], source)
+    return infer_local(again)

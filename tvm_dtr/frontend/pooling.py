@@ -90,7 +90,7 @@ def _max_indices(node: Node, x: Expr, windows: _Windows, out: tuple[int, ...]) -
     numbers = _spatial_numbers(shape[2:], bool(node.attr("storage_order", 0)))
     best = index = None
     for value, candidate in _places(x, windows, out, numbers):
-        number = relay.const(candidate)
+        number = relay.const(candidate, "int64")
         if best is None:
             best, index = value, relay.broadcast_to(number, out)
             continue
