@@ -278,7 +278,8 @@ def GroupNormalization(d):
 def LRN(d):
     channels = d.size(2, 7)
     shape = (d.one_of(1, channels), channels, *d.shape(1, 2))
-    attrs = {"size": d.size(1, 5), "alpha": 0.5, "beta": 0.75, "bias": 1.5}
+    # The evaluator's alpha / size is a float32: here it is exact.
+    attrs = {"size": (size := d.size(1, 5)), "alpha": 0.25 * size, "beta": 0.75, "bias": 1.5}
     # The evaluator takes no other ranks, for even sizes one channel less than the standard, and as
     # many channels as there are images.
     reference = len(shape) == 4 and attrs["size"] % 2 == 1 and shape[0] == channels

@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 from tvm import relay
 
-from ..relay_graph import Expr, calls_op, infer_local, rebuild, source_of, stamp
+from ..relay_facts import arguments, children
+from ..relay_graph import Expr, calls_op, infer_local, source_of, stamp
 from .composite import composite_name
 from .rules import RESULT_AGAIN
 
@@ -29,11 +30,11 @@ class ResultsAgain:
 
     def for_formula(self, call: relay.Call) -> relay.Call:
         """An elementwise call on fresh copies, each for one fused kernel."""
-        return _with_operands(call, [_again(arg, _copy) for arg in call.args])
+        return _with_operands(call, [_again(arg, _copy) for arg in arguments(call)])
 
     def for_product(self, call: relay.Call) -> relay.Call:
         """A matrix product on copies that all products of one result share."""
-        return _with_operands(call, [_again(arg, self._shared) for arg in call.args])
+        return _with_operands(call, [_again(arg, self._shared) for arg in arguments(call)])
 
     def _shared(self, call: relay.Call) -> Expr:
         if call not in self.shared:
@@ -42,7 +43,7 @@ class ResultsAgain:
 
 
 def _with_operands(call: relay.Call, args: list[Expr]) -> relay.Call:
-    if all(new.same_as(old) for new, old in zip(args, call.args, strict=True)):
+    if all(new.same_as(old) for new, old in zip(args, arguments(call), strict=True)):
         return call
     return infer_local(relay.Call(call.op, args, call.attrs, call.type_args, call.span))
 
@@ -53,15 +54,17 @@ def _again(arg: Expr, copy: Callable[[relay.Call], Expr]) -> Expr:
     base = arg
     while calls_op(base, *_FOLLOW):
         following.append(base)
-        base = base.args[0]
+        base = arguments(base)[0]
     if not isinstance(base, relay.TupleGetItem) or base.index != 0:
         return arg
-    call = base.tuple_value
+    call = children(base)[0]
     if not isinstance(call, relay.Call) or composite_name(call) not in RESULT_AGAIN:
         return arg
     value = copy(call)
     for follower in reversed(following):
-        value = infer_local(rebuild(follower, {follower.args[0]: value}.__getitem__))
+        value = infer_local(
+            relay.Call(follower.op, [value], follower.attrs, follower.type_args, follower.span)
+        )
     return value
 
 
@@ -69,5 +72,5 @@ def _copy(call: relay.Call) -> Expr:
     """The first result of a normalization once more, typed and with a source."""
     formula = RESULT_AGAIN[composite_name(call) or ""]
     source = f"{source_of(call) or 'normalization'} gradient"
-    (again,) = stamp([formula(call)], [call, *call.args], source)
+    (again,) = stamp([formula(call)], [call, *arguments(call)], source)
     return infer_local(again)

@@ -33,6 +33,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         help="take times from a step run now (default), or from when the program was built",
     )
     args.add_build_options(parser)
+    args.add_require_sha256(parser)
     parser.set_defaults(command=advise)
 
 
@@ -68,15 +69,14 @@ def advise(arguments: argparse.Namespace) -> int:
 def _open(arguments: argparse.Namespace) -> Any:
     given = args.build_options_given(arguments)
     if not args.is_program(arguments.program):
+        args.refuse_sha256(arguments)
         arguments.model = arguments.program
         return compile_model(arguments)
     if given:
         raise UsageError(
             f"{given[0]} is a choice of building: '{arguments.program}' is a program already"
         )
-    import tvm_dtr
-
-    return tvm_dtr.load(arguments.program)
+    return args.load_program(arguments)
 
 
 def _memory(text: str | None) -> int | None:

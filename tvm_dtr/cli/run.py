@@ -98,6 +98,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         "that goes in: time=1..100 (default 1..32)",
     )
     args.add_build_options(parser)
+    args.add_require_sha256(parser)
     parser.set_defaults(command=run_program)
 
 
@@ -191,11 +192,10 @@ def _is_model(arguments: argparse.Namespace) -> bool:
 
 def _open(arguments: argparse.Namespace) -> Any:
     if _is_model(arguments):
+        args.refuse_sha256(arguments)
         arguments.model = arguments.program
         return compile_model(arguments)
-    import tvm_dtr
-
-    return tvm_dtr.load(arguments.program)
+    return args.load_program(arguments)
 
 
 def _write_graph(name: str | None, program: Any, runs: list[measure.Run]) -> None:

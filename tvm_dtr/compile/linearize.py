@@ -9,6 +9,8 @@ import tvm
 from tvm import relay
 
 from tvm_dtr.errors import ModelError
+from tvm_dtr.relay_facts import arguments, called, children
+from tvm_dtr.relay_graph import ExprMap
 
 from .early_reductions import run_reductions_early
 from .fuse import FusedStep, Segment
@@ -58,7 +60,7 @@ class _Linearizer:
         self.values[parameter, 0] = tensor
 
     def add_segment(self, segment: Segment) -> None:
-        local: dict[Any, list[int]] = {}
+        local = ExprMap()
         for variable, value in zip(segment.function.params, segment.inputs, strict=True):
             local[variable] = [self.values[value]]
         body = segment.function.body
@@ -78,15 +80,15 @@ class _Linearizer:
         self.graph.instructions = run_reductions_early(self.graph)
         self.graph.instructions = with_kills(self.graph)
 
-    def _visit(self, expr: Any, local: dict[Any, list[int]]) -> list[int]:
+    def _visit(self, expr: Any, local: ExprMap) -> list[int]:
         if isinstance(expr, relay.Constant):
             return [self._constant(expr)]
         if isinstance(expr, relay.Tuple):
-            return [tensor for f in expr.fields for tensor in local[f]]
+            return [tensor for f in children(expr) for tensor in local[f]]
         if isinstance(expr, relay.TupleGetItem):
-            return [local[expr.tuple_value][expr.index]]
-        if isinstance(expr, relay.Call) and isinstance(expr.op, relay.Function):
-            return self._call(expr, [tensor for arg in expr.args for tensor in local[arg]])
+            return [local[children(expr)[0]][expr.index]]
+        if isinstance(expr, relay.Call) and isinstance(called(expr), relay.Function):
+            return self._call(expr, [tensor for arg in arguments(expr) for tensor in local[arg]])
         raise ModelError(f"cannot compile {str(expr)[:80]}: expected a call of a fused function")
 
     def _constant(self, expr: relay.Constant) -> int:
@@ -105,11 +107,11 @@ class _Linearizer:
         return len(self.graph.tensors) - 1
 
     def _call(self, call: relay.Call, inputs: list[int]) -> list[int]:
-        types = types_of(call)
-        if is_view(call.op):
+        types, primitive = types_of(call), called(call)
+        if is_view(primitive):
             return [self._view(inputs[0], types[0][0])]
         outputs = [self._new_tensor(shape, dtype) for shape, dtype in types]
-        op = OpInfo(self._kernel(call.op), inputs, outputs, source_of(call.op))
+        op = OpInfo(self._kernel(primitive), inputs, outputs, source_of(primitive))
         self.graph.ops.append(op)
         self.graph.instructions.append(("op", len(self.graph.ops) - 1))
         return outputs

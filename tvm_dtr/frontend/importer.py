@@ -16,6 +16,7 @@ from tvm import relay
 
 from ..control_flow.definitions import Definitions
 from ..errors import DTRError, ModelError, UsageError
+from ..progress import Progress, counted
 from ..relay_graph import Expr, TypeInferenceError, infer_local, is_dynamic, shape_of, stamp
 from ..training import TensorSpec
 from .load import load_model
@@ -52,21 +53,32 @@ def import_model(
     shapes: Shapes | None = None,
     dtype: str | None = None,
     training: bool = True,
+    progress: Progress | None = None,
 ) -> ImportedModel:
     """Import an ONNX model for training, or else for inference.
 
     ``shapes`` gives or overrides the shapes of graph inputs by name. Float initializers become
     parameters, in the order of first use; running statistics become state. Raises ModelError for
     a file that is no model, dynamic dimensions without a shape, ops that are not supported.
-    ``dtype`` casts all floating-point tensors; without it they keep their types.
+    ``dtype`` casts all floating-point tensors; without it they keep their types. ``progress``
+    is told of the nodes.
     """
     check_dtype(dtype)
     shapes = _checked_shapes(shapes or {})
     proto = load_model(model)
-    if dtype is not None:
-        proto = cast_model(proto, dtype)
-    check_types(proto)
-    return Importer(proto, shapes, training).run()
+    try:
+        if dtype is not None:
+            proto = cast_model(proto, dtype)
+        check_types(proto)
+        return Importer(proto, shapes, training).run(progress)
+    except (DTRError, MemoryError):
+        raise
+    except Exception as error:  # what is malformed shows in as many ways as there are fields
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"the ONNX graph is broken ({type(error).__name__}: {first}); "
+            "onnx.checker.check_model may tell more"
+        ) from error
 
 
 def _checked_shapes(shapes: Any) -> dict[str, tuple[int | str, ...]]:
@@ -127,10 +139,10 @@ class Importer:
             (o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1
         )
 
-    def run(self) -> ImportedModel:
+    def run(self, progress: Progress | None = None) -> ImportedModel:
         self._add_initializers()
         self._add_inputs()
-        for node in self._needed_nodes():
+        for node in counted(self._needed_nodes(), "importing nodes", progress):
             self._convert(node)
         for output in self.graph.output:
             self.model.outputs.append((output.name, self.tensor(output.name)))

@@ -72,8 +72,11 @@ class Schedule:
             if data["format"] != FORMAT or data["format_version"] != FORMAT_VERSION:
                 raise ValueError(f"format {data['format']} {data['format_version']}")
             steps = [(str(kind), int(index)) for kind, index in data["steps"]]
+            for kind, index in steps:
+                if kind not in ("compute", "free") or not 0 <= index < 1 << 32:
+                    raise ValueError(f"step {kind!r} {index} is not to compute an op or to free")
             method, budget = str(data["method"]), int(data["budget_bytes"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise UsageError(f"no schedule as 'tvm-dtr plan --out' writes it: {error}") from error
         return checked(graph, method, steps, budget)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import UsageError
 from .format import Events, Kind
 from .header import FREE, INPUTS, ROLES, WORKSPACE
 from .naming import Naming, Source
@@ -139,7 +140,7 @@ _FAILURES = {
 
 
 class Analysis:
-    """Steps and storages of a trace.
+    """Steps and storages of a trace. Raises UsageError where its records do not fit together.
 
     steps: those that began in the trace, the last perhaps cut off (``failed`` says so). storages:
     by number. header: as written.
@@ -159,7 +160,12 @@ class Analysis:
         self._makers: dict[int, list[int]] = {}
         self._marked = bool((events.kind == Kind.STEP).any())
         self._step: Step | None = None
-        self._read(events)
+        try:
+            self._read(events)
+        except IndexError as error:
+            raise UsageError(
+                "the trace is damaged: a record names a storage that no record before it made"
+            ) from error
 
     @property
     def name(self) -> str:

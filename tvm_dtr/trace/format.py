@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
+from .header import checked_header
 
 MAGIC = b"tvm-dtr\x00"
 VERSION = 1
 SUFFIXES = (".dtrace", ".dtrace.gz")
 _GZIP = b"\x1f\x8b"
 _LARGEST = 512 << 20  # bytes of records: what reading holds is some ten times as much
+_LARGEST_HEADER = 256 << 20  # bytes of its JSON
 _FIXED = len(MAGIC) + 8  # magic, version, bytes of the header that follows
 _RECORD = np.dtype(
     [("ns", "<u4"), ("kind", "u1"), ("high", "u1"), ("aux", "<u2"), ("id", "<u4"), ("low", "<u4")]
@@ -150,8 +152,27 @@ def _split_notes(records: np.ndarray, body: bytes) -> tuple[np.ndarray, list[dic
         text = body[(at + 1) * size : (at + 1) * size + length]
         kept.append(records[start : at + 1])
         start = at + 1 + -(-length // size)
-        if len(text) == length:
-            notes.append(json.loads(text))
+        note = _note(text) if len(text) == length else None
+        if note is not None:
+            notes.append(note)
+
+
+def _note(text: bytes) -> dict[str, Any] | None:
+    """What a note says; None where it is damaged."""
+    try:
+        note = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return note if isinstance(note, dict) else None
+
+
+def _header(packed: bytes) -> dict[str, Any]:
+    """Raises ValueError, zlib.error, RecursionError."""
+    unpacking = zlib.decompressobj()
+    text = unpacking.decompress(packed, _LARGEST_HEADER)
+    if not unpacking.eof:
+        raise ValueError("it is cut off, or too large")
+    return checked_header(json.loads(text))
 
 
 def _open(path: Path) -> Any:
@@ -175,12 +196,11 @@ def _read(path: Path, records: bool) -> tuple[dict[str, Any], bytes]:
                     f"trace '{path}' is of version {version} of the format, this tvm-dtr reads "
                     f"version {VERSION}: record it anew"
                 )
-            packed = file.read(int.from_bytes(start[12:16], "little"))
-            header = json.loads(zlib.decompress(packed))
+            header = _header(file.read(int.from_bytes(start[12:16], "little")))
             return header, _rest(file, path) if records else b""
     except OSError as error:
         raise UsageError(f"trace '{path}' cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError, zlib.error) as error:
+    except (ValueError, KeyError, TypeError, EOFError, RecursionError, zlib.error) as error:
         raise UsageError(f"trace '{path}' has a damaged header: {error}") from error
 
 
