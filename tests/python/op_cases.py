@@ -706,6 +706,13 @@ for _op, _gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
     CASES[_op] = _recurrent(_op, _gates)
 
 
+@case
+def Dropout(d):
+    # The same key in every run: the same mask.
+    ratio = np.array(d.one_of(0.25, 0.5))
+    return Case("Dropout", [d.normal(*d.shape()), ratio, np.array(True)], reference=False)
+
+
 def _loss(op: str) -> Maker:
     def make(d: Draw) -> Case:
         n, c, *rest = d.size(2, 4), d.size(2, 4), *d.shape(0, 2, 3)
