@@ -1,15 +1,13 @@
-"""Results that the backward pass computes again instead of keeping.
+"""Results that matrix products of the backward pass read again instead of kept copies.
 
 A normalization keeps its input and its statistics for its own gradient. Its result is one
-multiplication and one addition away from these, so what needs the result again, the weight
-gradient of a product or the backward kernel of an elementwise formula, computes it again: a tensor
-of the input's size less to keep, for a pass over it that a fused formula does not even notice
-(as in in-place activated batch normalization; Rota Bulo et al., CVPR 2018).
+multiplication and one addition away from these, so the weight gradient of a product that follows
+computes it again: a tensor of the input's size less to keep, for one pass over it. (As in
+in-place activated batch normalization; Rota Bulo et al., CVPR 2018. What elementwise kernels read
+is left to compile/recompute.py, which needs no pass of its own for it.)
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from tvm import relay
 
@@ -18,54 +16,45 @@ from ..relay_graph import Expr, calls_op, infer_local, source_of, stamp
 from .composite import composite_name
 from .rules import RESULT_AGAIN
 
-# Ops that follow a result into its users: free, or done again in the same kernel.
+# Ops between a result and the product: free, or done again in the same kernel.
 _FOLLOW = ("reshape", "transpose", "expand_dims", "squeeze", "nn.batch_flatten", "cast")
 
 
 class ResultsAgain:
-    """Operands of forward calls as the backward pass is to see them."""
+    """Products of the forward pass as the backward pass is to see them. All that read one result
+    share one copy."""
 
     def __init__(self) -> None:
-        self.shared: dict[relay.Call, Expr] = {}
+        self.copies: dict[relay.Call, Expr] = {}
 
-    def for_formula(self, call: relay.Call) -> relay.Call:
-        """An elementwise call on fresh copies, each for one fused kernel."""
-        return _with_operands(call, [_again(arg, _copy) for arg in arguments(call)])
-
-    def for_product(self, call: relay.Call) -> relay.Call:
-        """A matrix product on copies that all products of one result share."""
-        return _with_operands(call, [_again(arg, self._shared) for arg in arguments(call)])
-
-    def _shared(self, call: relay.Call) -> Expr:
-        if call not in self.shared:
-            self.shared[call] = _copy(call)
-        return self.shared[call]
-
-
-def _with_operands(call: relay.Call, args: list[Expr]) -> relay.Call:
-    if all(new.same_as(old) for new, old in zip(args, arguments(call), strict=True)):
-        return call
-    return infer_local(relay.Call(call.op, args, call.attrs, call.type_args, call.span))
-
-
-def _again(arg: Expr, copy: Callable[[relay.Call], Expr]) -> Expr:
-    """``arg`` made from a copy, if it is a cheap result or follows from one; else itself."""
-    following = []
-    base = arg
-    while calls_op(base, *_FOLLOW):
-        following.append(base)
-        base = arguments(base)[0]
-    if not isinstance(base, relay.TupleGetItem) or base.index != 0:
-        return arg
-    call = children(base)[0]
-    if not isinstance(call, relay.Call) or composite_name(call) not in RESULT_AGAIN:
-        return arg
-    value = copy(call)
-    for follower in reversed(following):
-        value = infer_local(
-            relay.Call(follower.op, [value], follower.attrs, follower.type_args, follower.span)
+    def operands(self, product: relay.Call) -> relay.Call:
+        """The product of copies, where its operands are cheap results or follow from such."""
+        args = [self._again(arg) for arg in arguments(product)]
+        if all(new.same_as(old) for new, old in zip(args, arguments(product), strict=True)):
+            return product
+        return infer_local(
+            relay.Call(product.op, args, product.attrs, product.type_args, product.span)
         )
-    return value
+
+    def _again(self, arg: Expr) -> Expr:
+        following = []
+        base = arg
+        while calls_op(base, *_FOLLOW):
+            following.append(base)
+            base = arguments(base)[0]
+        if not isinstance(base, relay.TupleGetItem) or base.index != 0:
+            return arg
+        call = children(base)[0]
+        if not isinstance(call, relay.Call) or composite_name(call) not in RESULT_AGAIN:
+            return arg
+        if call not in self.copies:
+            self.copies[call] = _copy(call)
+        value = self.copies[call]
+        for follower in reversed(following):
+            value = infer_local(
+                relay.Call(follower.op, [value], follower.attrs, follower.type_args, follower.span)
+            )
+        return value
 
 
 def _copy(call: relay.Call) -> Expr:

@@ -183,7 +183,7 @@ class _Sweep:
         count = 1 if is_tensor(call) else len(call.checked_type.fields)
         outputs = [self.total(call, i) for i in range(count)]
         needs = [arg in self.needed for arg in args]
-        seen = self._seen_by(rule, call)
+        seen = self.again.operands(call) if calls_op(call, "nn.dense") else call
         grads = rule(Adjoint(seen, outputs, needs))
         terms = [t for dy in self.parts[call].values() for t in dy]
         # A joined product has a source already; what is below it must not be stamped again.
@@ -202,12 +202,6 @@ class _Sweep:
         dxs = stamp([dx for _, dx in pairs], known, f"{source_of(call) or op_name(call)} gradient")
         for (arg, _), dx in zip(pairs, dxs, strict=True):
             self._deliver(arg, dx)
-
-    def _seen_by(self, rule: Rule, call: relay.Call) -> relay.Call:
-        """The call with operands that are computed again, for rules that read no result."""
-        if rule is _recomputed:
-            return self.again.for_formula(call)
-        return self.again.for_product(call) if calls_op(call, "nn.dense") else call
 
     def _deliver(self, arg: Expr, dx: Expr) -> None:
         """Gradients of a tuple operand (concatenate) come as a tuple: one part per field."""
