@@ -28,11 +28,14 @@ def compile_step(
     target: str = "llvm",
     progress: Progress | None = None,
     jobs: int | None = None,
+    recompute: bool = True,
 ) -> Program:
     """Compile a step for a CPU; time is linear in the number of ops.
 
     progress: called with (done, total, what) as ops are fused, kernels compiled and timed.
     jobs: most compiler processes at a time, by default one per CPU.
+    recompute: whether kernels of the backward pass compute cheap values again; without it results
+    are bitwise those of TVM's own compiler.
     Raises UsageError (target, no C++ compiler), ModelError (not straight-line, no fixed shapes)
     and ProgramError (a kernel does not compile).
     """
@@ -40,7 +43,7 @@ def compile_step(
     if step.module is not None:
         return compile_control_flow(step, resolved)
     with remembering():
-        linear = linearize(fuse(step.function, progress=progress))
+        linear = linearize(fuse(step.function, progress=progress), recompute)
         mark_overwrites(linear, _next_state(step, linear.graph))
     cache = KernelCache(cache_folder())
     folder = private_folder()

@@ -16,6 +16,7 @@ from .early_reductions import run_reductions_early
 from .fuse import FusedStep, Segment
 from .opgraph import Instruction, Kernel, OpGraph, OpInfo, TensorInfo, tensor_bytes
 from .primitive import span_name
+from .recompute import recompute_cheap, without_unused
 from .relay_walk import post_order, tensor_types, types_of
 
 # Calls that only change the shape of a dense tensor.
@@ -31,14 +32,20 @@ class LinearStep:
     constants: list[tvm.nd.NDArray]
 
 
-def linearize(step: FusedStep) -> LinearStep:
-    """Order = depth-first post-order of the step's results, in their order."""
+def linearize(step: FusedStep, recompute: bool = True) -> LinearStep:
+    """Order = depth-first post-order of the step's results, in their order.
+
+    With ``recompute`` cheap values are computed again in the backward pass's kernels.
+    """
     linearizer = _Linearizer()
     for parameter in step.parameters:
         linearizer.add_parameter(parameter)
     for segment in step.segments:
         linearizer.add_segment(segment)
     linearizer.set_results(step.results)
+    if recompute:
+        linearizer.recompute()
+    linearizer.set_order()
     return LinearStep(linearizer.graph, linearizer.primitives, linearizer.constants)
 
 
@@ -77,6 +84,13 @@ class _Linearizer:
             tensor = self._constant(expr) if is_constant else self.values[value]
             self.graph.results.append(tensor)
         self.graph.instructions = depth_first(self.graph)
+
+    def recompute(self) -> None:
+        recompute_cheap(self.graph, self.primitives, self._kernel)
+        self.graph.instructions = depth_first(self.graph)
+        self.primitives = without_unused(self.graph, self.primitives)
+
+    def set_order(self) -> None:
         self.graph.instructions = run_reductions_early(self.graph)
         self.graph.instructions = with_kills(self.graph)
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from ..budget import format_bytes
 from ..errors import BudgetError, UsageError
+from ..notebook import Figures
 from .graph import PlanGraph
 
 FORMAT = "tvm-dtr schedule"
@@ -42,6 +43,25 @@ class Schedule:
     def slowdown(self) -> float:
         """Predicted: cost over own cost."""
         return self.cost / self.own_cost if self.own_cost else 1.0
+
+    def figures(self) -> Figures:
+        """What it is, to show."""
+        return Figures(
+            graph=self.graph_name,
+            method=self.method,
+            budget_bytes=self.budget_bytes,
+            peak_bytes=self.peak_bytes,
+            predicted_slowdown=f"{self.slowdown:.3f}",
+            ops=len(self.sequence),
+            recomputed_ops=self.recomputed_ops,
+        )
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name}={value!r}" for name, value in self.figures().items())
+        return f"Schedule({facts})"
+
+    def _repr_html_(self) -> str:
+        return self.figures()._repr_html_()
 
     @property
     def sequence(self) -> list[int]:
