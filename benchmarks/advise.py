@@ -74,9 +74,9 @@ class Model:
         self.name = name
         self.program = build(name)
         start = time.perf_counter()
-        self.seconds, self.whole = profiled_step(self.program)
+        self.profile = profiled_step(self.program)
         self.peak = self.program.unbudgeted_peak_bytes
-        slowdown_curve(self.program.replay, self.peak, self.seconds, self.whole)
+        slowdown_curve(self.program.replay, self.peak, *self.profile)
         self.advice_seconds = time.perf_counter() - start
         self.smallest = min(smallest_budgets(self.program.replay, self.peak))
 
@@ -88,7 +88,7 @@ class Model:
 
     def row(self, seed: int, index: int, rounds: int) -> dict[str, Any]:
         budget = self.budget(seed, index)
-        point = predict(self.program.replay, budget, self.seconds, self.whole)
+        point = predict(self.program.replay, budget, *self.profile)
         slowdown, policy = measure(self.program, budget, rounds)
         return {
             "model": self.name,
