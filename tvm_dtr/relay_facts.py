@@ -7,6 +7,7 @@ change once they are made, so what they are made of is asked for once.
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,15 +35,23 @@ _memory = _Memory()
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """Facts are remembered inside of the outermost such block, in this thread."""
+    """Facts are remembered inside of the outermost such block, in this thread.
+
+    Python's collector of cycles waits: it would walk over all that is remembered again and again,
+    and expressions make no cycles.
+    """
     if _memory.facts is not None:
         yield
         return
+    collects = gc.isenabled()
+    gc.disable()
     _memory.facts = {}
     try:
         yield
     finally:
         _memory.facts = None
+        if collects:
+            gc.enable()
 
 
 def remembered(kind: str, expr: Any, ask: Callable[[Any], Kept]) -> Kept:

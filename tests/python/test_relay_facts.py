@@ -4,6 +4,7 @@ import gc
 import threading
 import weakref
 
+import pytest
 import tvm
 from tvm import relay
 
@@ -47,6 +48,19 @@ def test_an_answer_goes_with_the_block():
     del question
     gc.collect()
     assert alive() is None
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_the_collector_is_as_it_was(collects):
+    before = gc.isenabled()
+    try:
+        (gc.enable if collects else gc.disable)()
+        with pytest.raises(ZeroDivisionError), remembering(), remembering():
+            assert not gc.isenabled()
+            raise ZeroDivisionError
+        assert gc.isenabled() == collects
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 def test_another_handle_of_an_expression_is_the_same_one():

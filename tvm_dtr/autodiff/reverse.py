@@ -11,6 +11,7 @@ from ..progress import Progress, counted
 from ..relay_facts import arguments, called, name_of
 from ..relay_graph import (
     Expr,
+    calls_op,
     children,
     dtype_of,
     infer_local,
@@ -22,6 +23,7 @@ from ..relay_graph import (
     tensor_type,
 )
 from .composite import composite_name
+from .recomputation import ResultsAgain
 from .rules import CONSTANT_OPS, GRADIENTS, Adjoint, Rule
 
 
@@ -89,9 +91,26 @@ def _recomputed(adjoint: Adjoint) -> list[Expr | None]:
     )
     binding = {**seeds, **dict(zip(function.params, adjoint.call.args, strict=True))}
     made = [g for g in grads.values() if g is not None]
-    bound = dict(zip(made, substitute(made, binding), strict=True))
+    if _is_cheap(function):  # each gradient from copies of its own: one fused kernel, no tensor
+        bound = {g: substitute([g], binding)[0] for g in made}
+    else:
+        bound = dict(zip(made, substitute(made, binding), strict=True))
     found = [grads.get(p) for p in function.params]
     return [None if g is None else bound[g] for g in found]
+
+
+# Ops that cost no more than reading their operands: computing them twice is free.
+_CHEAP = frozenset(
+    {
+        *("abs", "add", "cast", "clip", "greater", "greater_equal", "less", "less_equal"),
+        *("maximum", "minimum", "multiply", "negative", "nn.relu", "subtract", "where"),
+    }
+)
+
+
+def _is_cheap(function: relay.Function) -> bool:
+    calls = (e for e in post_order([function.body]) if isinstance(e, relay.Call))
+    return all(calls_op(call, *_CHEAP) for call in calls)
 
 
 _MANY_TERMS = 4
@@ -124,6 +143,7 @@ class _Sweep:
     def __init__(self, needed: set[Expr], control_flow: Callable[[Adjoint], list[Expr | None]]):
         self.needed = needed
         self.control_flow = control_flow
+        self.again = ResultsAgain()
         # Per expression and tuple field (0 for tensors), in the order in which the backward
         # pass computes them: the sum then consumes the oldest first, and each can die at once.
         self.parts: dict[Expr, dict[int, list[Expr]]] = {}
@@ -163,12 +183,14 @@ class _Sweep:
         count = 1 if is_tensor(call) else len(call.checked_type.fields)
         outputs = [self.total(call, i) for i in range(count)]
         needs = [arg in self.needed for arg in args]
-        grads = rule(Adjoint(call, outputs, needs))
+        seen = self.again.operands(call) if calls_op(call, "nn.dense") else call
+        grads = rule(Adjoint(seen, outputs, needs))
         terms = [t for dy in self.parts[call].values() for t in dy]
         # A joined product has a source already; what is below it must not be stamped again.
         known = [
             call,
             *args,
+            *seen.args,
             *terms,
             *(dy for dy in outputs if dy is not None and source_of(dy)),
         ]

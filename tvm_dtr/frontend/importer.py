@@ -112,6 +112,11 @@ def _check_size(what: str, shape: Sequence[int]) -> None:
             f"{what} has the shape {tuple(shape)} of {count:.3g} elements, more than the "
             f"{MOST_ELEMENTS} that kernels can index; use smaller shapes"
         )
+    if not count:
+        raise ModelError(
+            f"{what} has the shape {tuple(shape)}, which holds no element; expected sizes of at "
+            "least 1"
+        )
 
 
 class Importer:
@@ -151,6 +156,7 @@ class Importer:
             assert value.data is not None
             if value.trainable:
                 return self.weight(name)
+            _check_size(f"tensor '{name}'", value.data.shape)
             value.expr = infer_local(relay.const(value.data, str(value.data.dtype)))
         return value.expr
 
@@ -207,6 +213,7 @@ class Importer:
 
     def _add_state(self, value: Value) -> relay.Var:
         assert value.data is not None
+        _check_size(f"tensor '{value.name}'", value.data.shape)
         self.model.state[value.name] = value.data
         return self._add_variable(value.name, value.data.shape, str(value.data.dtype))
 
@@ -316,8 +323,7 @@ class Importer:
             if name and result is not None:
                 typed = infer_local(table[result])
                 if not is_dynamic(typed):
-                    what = f"{node.proto.op_type} gives tensor '{name}', which"
-                    _check_size(what, shape_of(typed))
+                    _check_size(f"{source} gives tensor '{name}', which", shape_of(typed))
                 self.values[name] = Value(name, typed)
         for name, new in zip(node.updates, stamped[len(made) :], strict=True):
             self.model.running_updates[self._value(name).name] = infer_local(new)
