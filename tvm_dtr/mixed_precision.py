@@ -40,9 +40,10 @@ _PRODUCTS = frozenset({"nn.dense", "nn.batch_matmul", "nn.conv2d", "nn.conv2d_tr
 _KEEPS = frozenset(
     {
         *("reshape", "transpose", "expand_dims", "squeeze", "nn.batch_flatten", "broadcast_to"),
-        *("nn.relu", "nn.max_pool2d", "concatenate", "strided_slice"),
+        *("nn.relu", "concatenate", "strided_slice"),
     }
 )
+_NARROWED = frozenset({"add", "nn.max_pool2d"})  # computed in float32, where all operands are low
 _BIASES = frozenset({"nn.bias_add", "add"})
 
 
@@ -161,7 +162,7 @@ class _Rewriter:
         else:
             new = _call(expr, [_wide(a) for a in args])
         new = _typed(new, args, source)
-        if name == "add" and all(self._is_low(a) for a in args):
+        if name in _NARROWED and all(self._is_low(a) for a in args):
             return _to(new, self.low)
         if name == "batch_norm" and self._is_low(args[0]):
             self.normalized.add(new)

@@ -130,3 +130,18 @@ def test_activations_are_kept_in_the_low_type(model, most):
         for low in ("bfloat16", None)
     ]
     assert peaks[0] < most * peaks[1]
+
+
+def test_max_pooling_is_in_the_low_type():
+    maker = ModelMaker()
+    w = maker.weight("w", np.random.default_rng(0).normal(size=(4, 2, 3, 3)))
+    h = maker.node("Conv", [maker.input("x", (2, 2, 8, 8)), w], pads=[1, 1, 1, 1])
+    h = maker.node("MaxPool", [maker.node("Relu", [h])], kernel_shape=[2, 2], strides=[2, 2])
+    model = maker.model(maker.node("GlobalAveragePool", [h], name="y"))
+    program = tvm_dtr.build(model, loss="mse", optimizer=SGD(RATE), mixed_precision="bfloat16")
+    x, target = np.ones((2, 2, 8, 8), "float32"), np.zeros((2, 4, 1, 1), "float32")
+    wide = tvm_dtr.build(model, loss="mse", optimizer=SGD(RATE))
+    losses = [
+        float(tvm_dtr.VirtualMachine(p).step(x=x, target=target)["loss"]) for p in (program, wide)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-2) and losses[0] != losses[1]
