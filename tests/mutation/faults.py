@@ -219,8 +219,8 @@ FAULTS = (
     Fault(
         "a value that is read twice gets one of its two gradients",
         "tvm_dtr/autodiff/reverse.py",
-        "        for term in terms[1:]:\n            total = relay.add(total, term)\n",
-        "",
+        "        total = relay.add(total, term)\n",
+        "        total = total\n",
         _AD,
     ),
     Fault(
