@@ -21,9 +21,7 @@ def held_by_op(program: Program, op: int | None) -> list[dict[str, Any]]:
     if program.control_flow:
         return []
     graph = program.graph
-    trained = set(program.parameter_names)
-    names = [(spec.name, INPUTS) for spec in program.inputs]
-    names += [(spec.name, state_role(spec.name, trained)) for spec in program.state]
+    names = list(roles_of(program).items())
     holders: dict[int, dict[str, Any]] = {}
     for tensor, (name, role) in zip(graph.parameters, names, strict=True):
         _hold(holders, graph, tensor, name, role, pinned=True)
@@ -31,6 +29,13 @@ def held_by_op(program: Program, op: int | None) -> list[dict[str, Any]]:
         _hold(holders, graph, tensor, "constant", INPUTS, pinned=True)
     found = [] if op is None else _operands(program, op, holders)
     return sorted([*holders.values(), *found], key=lambda holder: -holder["bytes"])
+
+
+def roles_of(program: Program) -> dict[str, str]:
+    """The roles of inputs and state, by name."""
+    trained = set(program.parameter_names)
+    roles = {spec.name: INPUTS for spec in program.inputs}
+    return roles | {spec.name: state_role(spec.name, trained) for spec in program.state}
 
 
 def _hold(

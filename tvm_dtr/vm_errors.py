@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .budget import format_bytes
 from .errors import BudgetError, DTRError, InputError, ThrashError, UsageError
-from .explain import held_by_op
+from .explain import held_by_op, roles_of
 
 if TYPE_CHECKING:
     from .vm import VirtualMachine
@@ -26,8 +26,8 @@ def error_of(machine: VirtualMachine, details: dict[str, Any]) -> DTRError:
         return _budget_error(machine, message, details)
     if kind == "ThrashError":
         budget = machine.counters()["budget_bytes"]
-        holders = [] if machine._program is None else held_by_op(machine._program, None)
-        facts = {"budget_bytes": budget, "holders": holders, "program": machine._program}
+        holders = [] if machine._running is None else held_by_op(machine._running, None)
+        facts = {"budget_bytes": budget, "holders": holders, "program": machine._running}
         return ThrashError(message, **details, **facts)
     return _ERRORS[kind](message)
 
@@ -40,8 +40,8 @@ def _budget_error(machine: VirtualMachine, message: str, details: dict[str, Any]
     more = len(details["holders"]) - len(held)
     if held:
         message += f"; held: {', '.join(held)}" + (f" and {more} more" if more else "")
-    if machine._program is not None:
-        roles = {h["name"]: h["role"] for h in held_by_op(machine._program, None)}
+    if machine._running is not None:
+        roles = roles_of(machine._running)
         for holder in details["holders"]:
             holder["role"] = roles.get(holder["name"], "activations and gradients")
-    return BudgetError(message, **details, program=machine._program)
+    return BudgetError(message, **details, program=machine._running)
