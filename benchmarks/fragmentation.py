@@ -9,6 +9,10 @@ failed. TVM's pooled allocator (pages of 4 KiB, a freed block serves requests of
 size only) stands beside them, also with all that is pooled given back when it is full, to a device
 that has no fragmentation of its own.
 
+For programs a third table tells what the virtual machine does at those budgets, arena and policy
+set to the same: whether the steps run, their peak against the budget, and whether their results are
+bitwise those without a budget.
+
   python benchmarks/fragmentation.py TRACE... -o benchmarks/results/fragmentation --sizes sizes.txt
   build/arena_stress best-fit 10000000 sizes.txt    # built with -DTVM_DTR_TESTS=ON
 
@@ -18,13 +22,19 @@ A TRACE is a program (.tdtr), an OpGraph (.json, from `tvm-dtr run --trace`) or 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import statistics
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from tvm_dtr import _core
+import numpy as np
+
+from tvm_dtr import VirtualMachine, _core, load
 from tvm_dtr.cli.files import replacing, write_rows
+from tvm_dtr.cli.synthetic import synthetic_inputs
+from tvm_dtr.errors import BudgetError, ThrashError
+from tvm_dtr.program import is_program_file
 from tvm_dtr.simulation import load_trace
 
 CASES = (
@@ -48,6 +58,8 @@ def main() -> None:
         trace.name = path.name
         sizes += [size for kind, _, size in _requests(trace.replay) if kind == "allocate"]
         rows += smallest_budgets(trace.name, trace.replay, trace.steps)
+        if is_program_file(path):
+            rows += on_the_machine(trace.name, load(path), rows)
         rows += utilisations(trace.name, trace.replay)
         for row in rows:
             if row["trace"] == trace.name:
@@ -91,6 +103,55 @@ def smallest_budgets(name: str, replay: Any, steps: int) -> list[dict[str, Any]]
             }
         )
     return rows
+
+
+def on_the_machine(name: str, program: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of each arena and policy at its smallest budget, and at that of counted memory."""
+    inputs = synthetic_inputs(program, seed=0)
+    free = _digests(VirtualMachine(program), inputs)
+    smallest = {
+        row["method"]: row["budget_bytes"]
+        for row in rows
+        if row["trace"] == name and row["table"] == "smallest"
+    }
+    counted = smallest.pop("counting dtr-eq")
+    found = []
+    for method, budget in smallest.items():
+        arena, policy = method.split()
+        for at, limit in (("own", budget), ("counted", counted)):
+            row = {"trace": name, "table": "machine", "method": method, "at": at}
+            found.append(row | _machine_row(program, inputs, free, limit, arena, policy))
+    return found
+
+
+def _machine_row(
+    program: Any, inputs: Any, free: dict[str, str], limit: int, arena: str, policy: str
+) -> dict[str, Any]:
+    row: dict[str, Any] = {"budget_bytes": limit}
+    try:
+        machine = VirtualMachine(
+            program,
+            memory_budget=limit,
+            policy=policy,
+            arena=arena,
+            thrash_limit=THRASH_LIMIT,
+        )
+        bitwise = _digests(machine, inputs) == free
+    except (BudgetError, ThrashError) as error:
+        return row | {"result": type(error).__name__}
+    peak = machine.memory.peak
+    return row | {"result": "ok", "peak_bytes": peak, "held": peak <= limit, "bitwise": bitwise}
+
+
+def _digests(machine: Any, inputs: Any) -> dict[str, str]:
+    """Of all results of a step."""
+    results = machine.step(**inputs) | {
+        f"state {name}": machine.parameters[name] for name in machine.parameters
+    }
+    return {
+        name: hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+        for name, array in results.items()
+    }
 
 
 class Allocator(Protocol):
@@ -199,6 +260,18 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
         lambda r: f"{r['budget_fraction']:.3f} ({r['over_counted']:.3f})",
     )
     lines += _table(
+        [row for row in rows if row.get("at") != "counted"],
+        "machine",
+        "The virtual machine at its own smallest budget of each",
+        _outcome,
+    )
+    lines += _table(
+        [row for row in rows if row.get("at") != "own"],
+        "machine",
+        "The virtual machine at the smallest budget of counted memory",
+        _outcome,
+    )
+    lines += _table(
         rows,
         "utilisation",
         "Share of the capacity asked for at the first refusal: least (median)",
@@ -207,8 +280,17 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def _outcome(row: dict[str, Any]) -> str:
+    if row["result"] != "ok":
+        return row["result"]
+    held = f"{row['peak_bytes'] / row['budget_bytes']:.3f} of the budget"
+    return held + ("" if row["bitwise"] else ", results differ")
+
+
 def _table(rows: list[dict[str, Any]], table: str, title: str, cell: Any) -> list[str]:
     rows = [row for row in rows if row["table"] == table]
+    if not rows:
+        return []
     methods = list(dict.fromkeys(row["method"] for row in rows))
     lines = [f"## {title}", "", "| trace | " + " | ".join(methods) + " |"]
     lines.append("|---|" + "--:|" * len(methods))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -84,7 +83,11 @@ def _model_digest(model: Any) -> str:
     if isinstance(model, onnx.ModelProto):
         if any(t.data_location == onnx.TensorProto.EXTERNAL for t in model.graph.initializer):
             raise _NoKey
-        return hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
+        digest = hashlib.sha256(_without_weights(model).SerializeToString(deterministic=True))
+        for tensor in model.graph.initializer:
+            digest.update(_tensor_header(tensor))
+            digest.update(tensor.raw_data)
+        return digest.hexdigest()
     if not isinstance(model, str | os.PathLike):
         raise _NoKey
     path = Path(model)
@@ -98,6 +101,32 @@ def _model_digest(model: Any) -> str:
             if entry.key == "location":
                 digest.update((path.parent / entry.value).read_bytes())
     return digest.hexdigest()
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model but for its initializers, which are most of it: copying them takes seconds."""
+    rest = onnx.ModelProto()
+    _copy_fields(model, rest, "graph")
+    _copy_fields(model.graph, rest.graph, "initializer")
+    return rest
+
+
+def _copy_fields(source: Any, copy: Any, left_out: str) -> None:
+    for field, value in source.ListFields():
+        if field.name == left_out:
+            continue
+        if isinstance(value, bool | int | float | str | bytes):
+            setattr(copy, field.name, value)
+        else:
+            getattr(copy, field.name).MergeFrom(value)
+
+
+def _tensor_header(tensor: onnx.TensorProto) -> bytes:
+    """All of a tensor but its raw data, and how long that is."""
+    rest = onnx.TensorProto()
+    _copy_fields(tensor, rest, "raw_data")
+    header = rest.SerializeToString(deterministic=True)
+    return f"{len(header)},{len(tensor.raw_data)}:".encode() + header
 
 
 @functools.cache
@@ -130,24 +159,20 @@ def _described(value: Any) -> str:
 
 
 def _saved(program: Program) -> bytes | None:
-    """The program's file, or None where it cannot be written."""
-    with tempfile.TemporaryDirectory(prefix="tvm-dtr-") as folder:
-        path = Path(folder) / "program.tdtr"
-        try:
-            program.save(path)
-            return path.read_bytes()
-        except (ProgramError, OSError) as error:
-            warnings.warn(f"the program is not cached: {error}", stacklevel=2)
-            return None
+    """The content of the program's file, or None where it cannot be had."""
+    from .program_file import program_bytes
+
+    try:
+        return program_bytes(program)
+    except (ProgramError, OSError) as error:
+        warnings.warn(f"the program is not cached: {error}", stacklevel=2)
+        return None
 
 
 def _loaded(content: bytes) -> Program | None:
-    from .program import Program
+    from .program_file import program_from
 
-    with tempfile.TemporaryDirectory(prefix="tvm-dtr-") as folder:
-        path = Path(folder) / "program.tdtr"
-        path.write_bytes(content)
-        try:
-            return Program.load(path)
-        except ProgramError:  # of an older format
-            return None
+    try:
+        return program_from(content)
+    except ProgramError:  # of an older format
+        return None

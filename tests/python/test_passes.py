@@ -1,5 +1,6 @@
 """Static planners: schedules are valid, within budget, and as their definitions say."""
 
+import contextlib
 import itertools
 import json
 import sys
@@ -118,7 +119,7 @@ def test_schedules_as_json(tmp_path):
 
 
 @pytest.mark.parametrize("method", [m for m in PLANNERS if m != "knapsack"])
-def test_every_planner_on_a_chain(method):
+def test_every_planner_on_a_chain(method, capfd):
     if method in ("checkmate", "checkmate-lp", "intervals"):
         pytest.importorskip("highspy")
         pytest.importorskip("ortools")
@@ -133,6 +134,40 @@ def test_every_planner_on_a_chain(method):
     smallest = caught.value.needed_budget_bytes
     assert (2 << 20) < smallest <= graph.unbudgeted_peak_bytes
     assert plan(graph, smallest, method, time_limit=1).peak_bytes <= smallest
+    assert capfd.readouterr() == ("", "")  # solvers are talkative
+
+
+@pytest.mark.parametrize("method", ["checkmate", "checkmate-lp", "intervals"])
+def test_a_solver_stops_when_it_is_told(method):
+    """With a limit of an hour only the answer of ``progress`` can end the search."""
+    pytest.importorskip("highspy")
+    pytest.importorskip("ortools")
+    graph = chain(60)
+    budget = int(0.4 * graph.unbudgeted_peak_bytes)
+    calls = itertools.count()
+    started = []
+
+    def progress(seconds, cost, bound):
+        started.append(seconds)
+        return next(calls) < 5
+
+    with contextlib.suppress(InfeasibleError):
+        schedule = plan(graph, budget, method, time_limit=3600, progress=progress)
+        assert schedule.peak_bytes <= budget
+    assert len(started) > 5
+
+
+@pytest.mark.parametrize("method", ["checkmate", "checkmate-lp"])
+def test_a_model_too_large_for_its_time(method):
+    """The annealer's plan, where there is one; else a refusal that does not blame the budget."""
+    pytest.importorskip("highspy")
+    graph = chain(120)
+    budget = int(0.5 * graph.unbudgeted_peak_bytes)
+    if method == "checkmate":
+        assert plan(graph, budget, method, time_limit=0.3).peak_bytes <= budget
+        return
+    with pytest.raises(InfeasibleError, match=r"in 0\.3 s, for 240 ops are many .* use anneal"):
+        plan(graph, budget, method, time_limit=0.3)
 
 
 @pytest.mark.parametrize(("method", "module"), [("checkmate", "highspy"), ("intervals", "ortools")])

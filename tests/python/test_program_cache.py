@@ -107,3 +107,41 @@ def test_weights_beside_the_file_count(tmp_path, model):
 def test_what_no_text_tells_is_not_cached(model, option):
     assert key(model, optimizer=option) is None
     assert key("no such file") is None
+
+
+def _renamed(model):
+    model.graph.initializer[0].name += "x"
+
+
+def _as_floats(model):
+    tensor = model.graph.initializer[0]
+    tensor.float_data.extend(onnx.numpy_helper.to_array(tensor).ravel() + 1)
+    tensor.ClearField("raw_data")
+
+
+def _shifted(model):
+    """The bytes of two weights are divided between them in another way."""
+    one, other = model.graph.initializer[:2]
+    one.raw_data, other.raw_data = one.raw_data + other.raw_data[:4], other.raw_data[4:]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _renamed,
+        _as_floats,
+        _shifted,
+        lambda m: m.graph.initializer[0].dims.reverse(),
+        lambda m: setattr(m.graph.node[0], "name", "another"),
+        lambda m: m.graph.node[0].attribute.add(name="alpha", f=2.0, type=1),
+        lambda m: setattr(m.opset_import[0], "version", 9),
+        lambda m: setattr(m, "producer_name", "another"),
+        lambda m: m.metadata_props.add(key="a", value="b"),
+        lambda m: setattr(m.graph.output[0], "name", "another"),
+    ],
+)
+def test_any_change_of_a_model_in_memory_changes_its_key(model, change):
+    other = onnx.ModelProto()
+    other.CopyFrom(model)
+    change(other)
+    assert key(other) != key(model)

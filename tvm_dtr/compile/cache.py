@@ -27,6 +27,7 @@ from tvm_dtr.errors import UsageError
 DEFAULT_BYTES = 2 << 30
 KEPT_SHARE = 0.9  # of the bound, after it was passed: not every build has to make room
 ABANDONED_SECONDS = 3600  # an unfinished file of this age is of a build that was killed
+_DIGEST_LENGTH = 2 * hashlib.sha256().digest_size + 1  # with the newline
 _UNFINISHED = ".writing-"
 _WARNED: set[Path] = set()  # folders that this process has said it cannot write
 
@@ -76,7 +77,9 @@ class KernelCache:
             return None
         path = self._path(key)
         try:
-            digest, _, content = path.read_bytes().partition(b"\n")
+            with open(path, "rb") as stream:
+                digest = stream.readline(_DIGEST_LENGTH).rstrip(b"\n")
+                content = stream.read()
         except OSError:
             return None
         if hashlib.sha256(content).hexdigest().encode() != digest:

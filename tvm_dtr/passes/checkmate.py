@@ -9,7 +9,7 @@ checkmate-lp solves the relaxation, rounds S and computes what R then must be (s
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -22,10 +22,12 @@ from .solvers import (
     kept_positions,
     output_bytes,
     recomputations,
+    refuse_unfinished,
     refuse_unsolved,
     solver_module,
     warm_start,
 )
+from .watch import SearchWatch, StoppedError
 
 _THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.9)
 _ALLOWANCES = (1.0, 0.9, 0.8)  # of the budget, for the relaxation: rounding adds memory
@@ -47,29 +49,52 @@ def plan(
         InfeasibleError; UsageError: highspy is not installed.
     """
     highspy = solver_module("highspy", "checkmate")
-    started = time.perf_counter()
-    start = warm_start(graph, budget, time_limit, seed)
-    model = _Model(graph, budget)
+    watch = SearchWatch(time_limit, graph.own_cost, progress)
+    start = warm_start(graph, budget, watch, seed)
+    found, bound = [] if start is None else [start], graph.own_cost
+    with contextlib.suppress(StoppedError):  # its model alone may take longer: then there is start
+        more, bound = _solved(highspy, graph, budget, seed, start, watch)
+        found += more
+        found = [schedule for schedule in found if schedule.peak_bytes <= budget]
+        if not found and watch.left > 0:
+            refuse_unsolved(graph, "checkmate", budget, time_limit)
+    if not found:
+        refuse_unfinished(graph, "checkmate", budget, time_limit)
+    best = min(found, key=lambda schedule: schedule.cost)
+    bound = min(bound, best.cost)
+    watch.report(best.cost, bound)
+    return of_sequence(graph, "checkmate", best.sequence, budget, bound)
+
+
+def _solved(
+    highspy: Any,
+    graph: PlanGraph,
+    budget: int,
+    seed: int,
+    start: Schedule | None,
+    watch: SearchWatch,
+) -> tuple[list[Schedule], float]:
+    """What the solver finds, and its lower bound on the cost. Raises StoppedError."""
+    model = _Model(graph, budget, watch)
     solver = model.solver(highspy, integer=True)
-    left = time_limit - (time.perf_counter() - started)
-    solver.setOptionValue("time_limit", max(left, 0.1))
+    watch.check()
     solver.setOptionValue("random_seed", seed % 2**31)
     if start is not None:
         _start_from(highspy, solver, model, recomputations(graph, start))
-    solver.run()
-    info, found = solver.getInfo(), [] if start is None else [start]
+    _run(solver, watch)
+    info = solver.getInfo()
+    bound = graph.own_cost * (1 + max(info.mip_dual_bound, 0.0))
+    found = []
     if info.primal_solution_status == 2:
         values = np.array(solver.getSolution().col_value)
         found.append(of_positions(graph, "checkmate", model.sequence(values), budget))
-    bound = graph.own_cost * (1 + max(info.mip_dual_bound, 0.0))
-    found = [schedule for schedule in found if schedule.peak_bytes <= budget]
-    if not found:
-        refuse_unsolved(graph, "checkmate", budget, time_limit)
-    best = min(found, key=lambda schedule: schedule.cost)
-    bound = min(bound, best.cost) if np.isfinite(bound) else graph.own_cost
-    if progress is not None:
-        progress(time.perf_counter() - started, best.cost, bound)
-    return of_sequence(graph, "checkmate", best.sequence, budget, bound)
+    return found, bound if np.isfinite(bound) else graph.own_cost
+
+
+def _run(solver: Any, watch: SearchWatch) -> None:
+    solver.setOptionValue("time_limit", max(watch.left, 0.1))
+    solver.HandleUserInterrupt = True
+    watch.run(solver.run, solver.cancelSolve)
 
 
 def plan_relaxed(
@@ -86,21 +111,45 @@ def plan_relaxed(
         InfeasibleError; UsageError: highspy is not installed.
     """
     highspy = solver_module("highspy", "checkmate-lp")
-    found = []
-    for allowance in _ALLOWANCES:
-        model = _Model(graph, int(graph.pinned_bytes + allowance * (budget - graph.pinned_bytes)))
-        solver = model.solver(highspy, integer=False)
-        solver.setOptionValue("time_limit", max(time_limit / len(_ALLOWANCES), 0.1))
-        solver.run()
-        if solver.getInfo().primal_solution_status != 2:
-            continue
-        values = np.array(solver.getSolution().col_value)
-        for threshold in _THRESHOLDS:
-            order = model.rounded(values, threshold)
-            found.append(of_positions(graph, "checkmate-lp", order, budget))
+    watch = SearchWatch(time_limit, graph.own_cost, progress)
+    found: list[Schedule] = []
+    try:
+        for allowance in _ALLOWANCES:
+            room = int(graph.pinned_bytes + allowance * (budget - graph.pinned_bytes))
+            found += _rounded(highspy, graph, budget, room, watch)
+    except StoppedError:
+        if not found:
+            refuse_unfinished(graph, "checkmate-lp", budget, time_limit)
     if not found:
         refuse_unsolved(graph, "checkmate-lp", budget, time_limit)
     return best_within(graph, "checkmate-lp", found, budget)
+
+
+def _rounded(
+    highspy: Any, graph: PlanGraph, budget: int, room: int, watch: SearchWatch
+) -> list[Schedule]:
+    """The relaxation within ``room`` bytes, rounded by each threshold. Raises StoppedError."""
+    model = _Model(graph, room, watch)
+    solver = model.solver(highspy, integer=False)
+    watch.check()
+    _run(solver, watch)
+    if solver.getInfo().primal_solution_status != 2:
+        watch.check()  # cut off, or is there none?
+        return []
+    values = np.array(solver.getSolution().col_value)
+    orders = [model.rounded(values, threshold) for threshold in _THRESHOLDS]
+    return [of_positions(graph, "checkmate-lp", order, budget) for order in orders]
+
+
+def _silent(highspy: Any) -> Any:
+    """A solver that does not even print its banner, as it does where it is silenced when made."""
+
+    class Silent(highspy.Highs):
+        def enableCallbacks(self) -> None:
+            self.silent()
+            super().enableCallbacks()
+
+    return Silent()
 
 
 def _start_from(highspy: Any, solver: Any, model: _Model, events: set[tuple[int, int]]) -> None:
@@ -114,7 +163,7 @@ def _start_from(highspy: Any, solver: Any, model: _Model, events: set[tuple[int,
 class _Model:
     """Columns and rows; the columns of R[t, t] = 1 and of S at the end are constants."""
 
-    def __init__(self, graph: PlanGraph, budget: int) -> None:
+    def __init__(self, graph: PlanGraph, budget: int, watch: SearchWatch) -> None:
         self.graph, self.n = graph, len(graph.ops)
         self.size = output_bytes(graph)
         self.unit = float(max(max(self.size, default=1), 1))
@@ -132,6 +181,7 @@ class _Model:
         self._columns()
         self._dependencies()
         for stage in range(self.n):
+            watch.check()  # a stage is linear in ops and edges: all of them take long
             self._stage_memory(stage)
 
     def _column(self, cost: float = 0.0, upper: float = 1.0, integer: bool = False) -> int:
@@ -216,8 +266,7 @@ class _Model:
         if integer:
             kinds = highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger
             lp.integrality_ = [kinds[whole] for whole in self.integer]
-        solver = highspy.Highs()
-        solver.silent()
+        solver = _silent(highspy)
         solver.passModel(lp)
         return solver
 

@@ -8,7 +8,7 @@ Solved by CP-SAT of OR-Tools.
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +19,12 @@ from .solvers import (
     kept_positions,
     output_bytes,
     recomputations,
+    refuse_unfinished,
     refuse_unsolved,
     solver_module,
     warm_start,
 )
+from .watch import SearchWatch, StoppedError
 
 _COPIES = 3
 _COST_STEPS = 10**7  # costs as integers: shares of the own cost
@@ -44,31 +46,47 @@ def plan(
         InfeasibleError; UsageError: OR-Tools is not installed.
     """
     cp_model = solver_module("ortools.sat.python.cp_model", "intervals")
-    started = time.perf_counter()
-    start = warm_start(graph, budget, time_limit, seed)
-    model = _Model(cp_model, graph, budget)
-    if start is not None:
-        model.hint(recomputations(graph, start))
-    solver = cp_model.CpSolver()
-    left = time_limit - (time.perf_counter() - started)
-    solver.parameters.max_time_in_seconds = max(left, 0.1)
-    solver.parameters.random_seed = seed % 2**31
-    callback = _watch(cp_model, model, started, graph, progress) if progress else None
-    status = solver.solve(model.model, callback)
-    bound = graph.own_cost * (1 + max(solver.best_objective_bound, 0.0) / _COST_STEPS)
-    found = [] if start is None else [start]
-    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        found.append(of_positions(graph, "intervals", model.solution(solver), budget))
-    found = [schedule for schedule in found if schedule.peak_bytes <= budget]
+    watch = SearchWatch(time_limit, graph.own_cost, progress)
+    start = warm_start(graph, budget, watch, seed)
+    found, bound = [] if start is None else [start], graph.own_cost
+    with contextlib.suppress(StoppedError):  # its model alone may take longer: then there is start
+        more, bound = _solved(cp_model, graph, budget, seed, start, watch)
+        found = [schedule for schedule in found + more if schedule.peak_bytes <= budget]
+        if not found and watch.left > 0:
+            refuse_unsolved(graph, "intervals", budget, time_limit)
     if not found:
-        refuse_unsolved(graph, "intervals", budget, time_limit)
+        refuse_unfinished(graph, "intervals", budget, time_limit)
     best = min(found, key=lambda schedule: schedule.cost)
     return of_sequence(graph, "intervals", best.sequence, budget, min(bound, best.cost))
 
 
+def _solved(
+    cp_model: Any,
+    graph: PlanGraph,
+    budget: int,
+    seed: int,
+    start: Schedule | None,
+    watch: SearchWatch,
+) -> tuple[list[Schedule], float]:
+    """What the solver finds, and its lower bound on the cost. Raises StoppedError."""
+    model = _Model(cp_model, graph, budget, watch)
+    if start is not None:
+        model.hint(recomputations(graph, start))
+    watch.check()
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = max(watch.left, 0.1)
+    solver.parameters.random_seed = seed % 2**31
+    callback = _callback(cp_model, graph, watch)
+    status = watch.run(lambda: solver.solve(model.model, callback), solver.stop_search)
+    bound = graph.own_cost * (1 + max(solver.best_objective_bound, 0.0) / _COST_STEPS)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return [], bound
+    return [of_positions(graph, "intervals", model.solution(solver), budget)], bound
+
+
 class _Model:
-    def __init__(self, cp_model: Any, graph: PlanGraph, budget: int) -> None:
-        self.graph, self.n = graph, len(graph.ops)
+    def __init__(self, cp_model: Any, graph: PlanGraph, budget: int, watch: SearchWatch) -> None:
+        self.watch, self.graph, self.n = watch, graph, len(graph.ops)
         self.cp_model, self.model = cp_model, cp_model.CpModel()
         self.end = self._event(self.n, 0)  # of time
         self.stage_of: dict[int, int] = {
@@ -92,6 +110,7 @@ class _Model:
 
     def _copies(self, position: int) -> list[tuple[Any, Any, Any, Any]]:
         """(active, start, end, interval) of each retention interval."""
+        self.watch.check()
         model, first = self.model, self._event(position, position)
         end = model.new_int_var(first + 1, self.end, "")
         interval = model.new_interval_var(first, end - first, end, "")
@@ -113,6 +132,7 @@ class _Model:
 
     def _precedences(self) -> None:
         for position in range(self.n):
+            self.watch.check()
             for producer in self.graph.predecessors[position]:
                 for active, start, _, _ in self.copies[position]:
                     self._inside(active, start, producer)
@@ -168,21 +188,12 @@ class _Model:
         return in_stages(self.graph, events)
 
 
-def _watch(
-    cp_model: Any,
-    model: _Model,
-    started: float,
-    graph: PlanGraph,
-    progress: Callable[[float, float | None, float], object],
-) -> Any:
+def _callback(cp_model: Any, graph: PlanGraph, watch: SearchWatch) -> Any:
     def cost(objective: float) -> float:
         return graph.own_cost * (1 + objective / _COST_STEPS)
 
-    class Watch(cp_model.CpSolverSolutionCallback):
+    class Callback(cp_model.CpSolverSolutionCallback):
         def on_solution_callback(self) -> None:
-            seconds = time.perf_counter() - started
-            bound = cost(max(self.best_objective_bound, 0.0))
-            if progress(seconds, cost(self.objective_value), bound) is False:
-                self.stop_search()
+            watch.report(cost(self.objective_value), cost(max(self.best_objective_bound, 0.0)))
 
-    return Watch()
+    return Callback()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
+from ..budget import format_bytes
 from ..errors import UsageError
 from . import anneal
 from .graph import PlanGraph
 from .schedule import InfeasibleError, Schedule, refuse
+from .watch import SearchWatch
 
 _WARM_START_SHARE = 0.2  # of the time limit
 _WARM_START_SECONDS = 10.0
@@ -29,11 +31,17 @@ def solver_module(name: str, method: str) -> Any:
         ) from None
 
 
-def warm_start(graph: PlanGraph, budget: int, time_limit: float, seed: int) -> Schedule | None:
+def warm_start(graph: PlanGraph, budget: int, watch: SearchWatch, seed: int) -> Schedule | None:
     """The annealer's schedule in the graph's own order, if it finds one."""
-    seconds = min(_WARM_START_SHARE * time_limit, _WARM_START_SECONDS)
+    seconds = min(_WARM_START_SHARE * watch.time_limit, _WARM_START_SECONDS)
+
+    def progress(_: float, cost: float | None, bound: float) -> bool:
+        return watch.report(cost, bound)
+
     try:
-        return anneal.plan(graph, budget, time_limit=seconds, seed=seed, free_order=False)
+        return anneal.plan(
+            graph, budget, time_limit=seconds, seed=seed, free_order=False, progress=progress
+        )
     except InfeasibleError:
         return None
 
@@ -68,7 +76,18 @@ def kept_positions(graph: PlanGraph) -> set[int]:
     return {graph.maker[s] for s in graph.kept}
 
 
-def refuse_unsolved(graph: PlanGraph, method: str, budget: int, time_limit: float) -> None:
+def refuse_unfinished(graph: PlanGraph, method: str, budget: int, time_limit: float) -> NoReturn:
+    """Raises InfeasibleError: nothing was found in time, which says nothing about the budget."""
+    raise InfeasibleError(
+        f"{method} found no plan for {graph.name} within {format_bytes(budget)} ({budget} bytes) "
+        f"in {time_limit:g} s, for {len(graph.ops)} ops are many for it: give it more time "
+        "(--time-limit), or use anneal",
+        budget_bytes=budget,
+        needed_budget_bytes=graph.unbudgeted_peak_bytes,
+    )
+
+
+def refuse_unsolved(graph: PlanGraph, method: str, budget: int, time_limit: float) -> NoReturn:
     """Raises InfeasibleError, with the smallest budget that the annealer reaches."""
     try:
         anneal.plan(graph, budget, time_limit=min(time_limit, 2.0), free_order=False)
