@@ -1,6 +1,7 @@
 """Models with control flow within budgets, in four parts:
 
-    python benchmarks/control_flow.py [slowdown] [smallest] [growth] [decisions] [--steps 7]
+    python benchmarks/control_flow.py [slowdown] [smallest] [growth] [decisions]
+        [--steps 7] [--models lstm-loop,tree-lstm,unrolled-gan]
 
 slowdown: at 50 and 30 % of the unbudgeted peak, and of what of it is not pinned; steps with and
 without the budget take turns, times are medians, results are compared bit by bit, those without a
@@ -18,7 +19,7 @@ import argparse
 import gc
 import json
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +108,8 @@ def run(program: Any, inputs: Row, budget: int, steps: int, **options: Any) -> R
     }
 
 
-def slowdown(steps: int) -> Iterator[Row]:
-    for name in MODELS:
+def slowdown(steps: int, names: Sequence[str]) -> Iterator[Row]:
+    for name in names:
         program, inputs = workload(name)
         peak = program.unbudgeted_peak_bytes
         given = {s.name: np.asarray(inputs.get(s.name, s.default)) for s in program.inputs}
@@ -123,8 +124,8 @@ def slowdown(steps: int) -> Iterator[Row]:
                 yield head | {"fraction": fraction, "of": of} | run(program, inputs, budget, steps)
 
 
-def smallest(steps: int) -> Iterator[Row]:
-    for name in MODELS:
+def smallest(steps: int, names: Sequence[str]) -> Iterator[Row]:
+    for name in names:
         program, inputs = workload(name)
         peak = program.unbudgeted_peak_bytes
         low, high, least = 0.0, 1.0, None
@@ -142,7 +143,7 @@ def smallest(steps: int) -> Iterator[Row]:
         yield {"model": name, "unbudgeted_peak_bytes": peak} | {k: least[k] for k in kept}
 
 
-def growth(steps: int, count: int = 500) -> Iterator[Row]:
+def growth(steps: int, names: Sequence[str], count: int = 500) -> Iterator[Row]:
     model = models.lstm_loop(batch=16, seed=0, features=16, width=64)
     program = tvm_dtr.build(model, loss="cross_entropy", optimizer=tvm_dtr.Adam())
     peak = program.measure(made_up(program, {"time": 100}, {}))
@@ -178,7 +179,7 @@ def resident_bytes() -> int:
     raise OSError("no VmRSS in /proc/self/status")
 
 
-def decisions(steps: int) -> Iterator[Row]:
+def decisions(steps: int, names: Sequence[str]) -> Iterator[Row]:
     for policy in ("dtr-up", "dtr-eq"):
         cost = {}
         for name in ("tree-lstm", "resnet20"):
@@ -198,14 +199,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="all, if none is named")
     parser.add_argument("--steps", type=int, default=7)
+    parser.add_argument("--models", default=",".join(MODELS), help="of slowdown and smallest")
     arguments = parser.parse_args()
-    rows = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
     for part in arguments.parts or PARTS:
-        rows = [row for row in rows if row["part"] != part]
-        for row in PARTS[part](arguments.steps):
-            rows.append({"part": part} | row)
-            print(json.dumps(rows[-1]), flush=True)
-        RESULTS.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
+        new = []
+        for row in PARTS[part](arguments.steps, arguments.models.split(",")):
+            new.append({"part": part} | row)
+            print(json.dumps(new[-1]), flush=True)
+        replaced = {(part, row.get("model")) for row in new}
+        rows = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
+        rows = [row for row in rows if (row["part"], row.get("model")) not in replaced]
+        RESULTS.write_text(json.dumps({"rows": rows + new}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from .errors import ModelError, ProgramError
 from .frontend import import_model
 from .losses import make_loss
 from .program import Program
+from .relay_graph import DynamicShapeError
 from .training import Shapes, TensorSpec, TrainingStep
 
 Sizes = dict[str, int]
@@ -91,7 +92,7 @@ def names_to_build_for(
         for chosen in combinations(names, count):
             try:
                 attempt(at_sizes(shapes or {}, dict(zip(chosen, _PRIMES, strict=False))))
-            except ModelError:
+            except (ModelError, DynamicShapeError):  # of the import, or of a gradient
                 continue
             return list(chosen)
     return names

@@ -46,7 +46,10 @@ def test_a_tree_is_taken():
     ("changed", "message"),
     [
         ({"left": np.array([0, -1, -1])}, "no tree: node 0 is reached from the root 0 more than"),
-        ({"left": np.array([1, 0, -1])}, "no tree: node 0 is reached"),
+        (
+            {"left": np.array([1, 0, -1]), "right": np.array([2, 0, -1])},
+            "no tree: node 0 is reached from the root 0 more than once",
+        ),
         ({"right": np.array([1, -1, -1])}, "no tree: node 1 is reached"),
         ({"right": np.array([3, -1, -1])}, r"input 'right\[0\]': node 3 is none of the tree's 3"),
         ({"right": np.array([-1, -1, -1])}, r"input 'right\[0\]': node -1 is none of the"),
