@@ -20,6 +20,8 @@ from .mixed_precision import make_gating, use_mixed_precision
 from .onnx_export import ModelSource, strip_weights
 from .optim import Clipping, Optimizer, check_optimizer
 from .program_cache import cached_program
+from .progress import Progress
+from .relay_facts import remembering
 from .relay_graph import Expr, dtype_of, infer_function, post_order, stamp, tensor_type
 from .relay_ops import use_own_kernels
 from .step_updates import ParameterUpdates, StepTensors
@@ -27,12 +29,12 @@ from .symbolic import at_sizes, names_to_build_for, open_names, symbolic_program
 from .training import Result, Shapes, TensorSpec, TrainingStep
 
 if TYPE_CHECKING:
-    from .compile.kernels import Progress
     from .program import Program
 
 Model = str | os.PathLike[str] | onnx.ModelProto
 
 
+@remembering()
 def make_training_step(
     model: Model,
     *,
@@ -46,6 +48,7 @@ def make_training_step(
     accumulate: int = 1,
     mixed_precision: str | None = None,
     loss_scale: float | str | None = None,
+    progress: Progress | None = None,
 ) -> TrainingStep:
     """The training step of an ONNX model as one Relay function, not yet compiled.
 
@@ -59,19 +62,20 @@ def make_training_step(
     so-manieth step updates, by the mean of the gradients since the last update.
     ``mixed_precision`` ("float16", "bfloat16") is for operands and results of matrix products and
     convolutions, see tvm_dtr.mixed_precision; ``loss_scale`` is a number or "dynamic", the default
-    for float16. Raises ModelError for a model that cannot be read or trained, UsageError for an
-    unknown loss, optimizer, dtype or pattern, or numbers out of range.
+    for float16. ``progress`` is called as by :func:`build`. Raises ModelError for a model that
+    cannot be read or trained, UsageError for an unknown loss, optimizer, dtype or pattern, or
+    numbers out of range.
     """
     check_optimizer(optimizer)
     clipping = Clipping(clip_norm, clip_value)
     gating = make_gating(optimizer, accumulate, mixed_precision, loss_scale)
     proto = load_model(model)
-    imported = import_model(proto, shapes, dtype)
+    imported = import_model(proto, shapes, dtype, progress=progress)
     frozen = _matching(freeze, imported.parameter_names)
     if mixed_precision is not None:
         use_mixed_precision(imported, mixed_precision)
     value = make_loss(loss, imported.outputs)
-    builder = _StepBuilder(imported, value, frozen)
+    builder = _StepBuilder(imported, value, frozen, progress)
     step = builder.build(ParameterUpdates(builder.tensors, optimizer, clipping, gating))
     step.accumulate = accumulate
     given = {
@@ -105,6 +109,7 @@ def build_evaluation(
     return cached_program(model, options, target, make)
 
 
+@remembering()
 def make_evaluation_step(
     model: Model, shapes: Shapes | None = None, dtype: str | None = None
 ) -> TrainingStep:
@@ -174,7 +179,8 @@ def build(
         from .compile import compile_step
 
         def made() -> Program:
-            return compile_step(make_training_step(model, **options), target, progress, jobs)
+            step = make_training_step(model, **options, progress=progress)
+            return compile_step(step, target, progress, jobs)
 
         return cached_program(model, options, target, made)
 
@@ -198,8 +204,10 @@ def build(
 class _StepBuilder:
     """Collects the results of a step in the order in which they should run."""
 
-    def __init__(self, model: ImportedModel, loss: Loss, frozen: set[str]) -> None:
-        self.model, self.loss, self.frozen = model, loss, frozen
+    def __init__(
+        self, model: ImportedModel, loss: Loss, frozen: set[str], progress: Progress | None
+    ) -> None:
+        self.model, self.loss, self.frozen, self.progress = model, loss, frozen, progress
         self.tensors = StepTensors(list(model.inputs), dict(model.state), dict(model.variables))
         if loss.input is not None and loss.variable is not None:
             self.tensors.new_input(loss.input, loss.variable, "loss")
@@ -249,7 +257,9 @@ class _StepBuilder:
         """By name, last layer first."""
         names = self._backward_order(loss)
         wrt = [self.tensors.variables[n] for n in names]
-        grads, self.sharing = differentiate(self.model.control_flow, [loss], [seed], wrt)
+        grads, self.sharing = differentiate(
+            self.model.control_flow, [loss], [seed], wrt, self.progress
+        )
         found = {n: g for n, g in zip(names, grads, strict=True) if g is not None}
         if not found:
             frozen = f" ({len(self.frozen)} are frozen)" if self.frozen else ""

@@ -169,11 +169,15 @@ class Program:
         write_program(self, Path(path))
 
     @staticmethod
-    def load(path: str | Path) -> Program:
-        """Read a program file. Raises ProgramError: see tvm_dtr.program_file.read_program."""
+    def load(path: str | Path, *, require_sha256: str | None = None) -> Program:
+        """Read a program file, which holds native code: load only what you trust.
+
+        ``require_sha256``: refuse any file but the one with this SHA-256, in hexadecimal. Raises
+        ProgramError and UsageError: see tvm_dtr.program_file.read_program.
+        """
         from tvm_dtr.program_file import read_program
 
-        return read_program(Path(path))
+        return read_program(Path(path), require_sha256)
 
 
 MANIFEST = "manifest.json"  # the first member of the archive
@@ -196,6 +200,6 @@ def private_folder() -> Path:
     return Path(folder)
 
 
-def load(path: str | os.PathLike[str]) -> Program:
+def load(path: str | os.PathLike[str], *, require_sha256: str | None = None) -> Program:
     """Reads a program that ``Program.save`` wrote; see :meth:`Program.load`."""
-    return Program.load(Path(path))
+    return Program.load(Path(path), require_sha256=require_sha256)

@@ -100,6 +100,7 @@ class VirtualMachine(Measurements, Sizes, Tracing, tvm_vm.VirtualMachine):
         self._program = None if is_executable(program) else program
         if self._program is not None and not in_place:
             self._program = self._program.out_of_place()
+        self._running = self._program  # of a SymbolicProgram: the one of the last step's sizes
         executable = program if self._program is None else program.executable
         if not isinstance(executable, tvm_vm.Executable):
             executable = tvm_vm.Executable(executable)
@@ -130,7 +131,6 @@ class VirtualMachine(Measurements, Sizes, Tracing, tvm_vm.VirtualMachine):
         )
         self._setup_device([tvm.cpu()] if device is None else device, None)
         self._state: dict[str, Any] = {}
-        self._running = self._program  # of a SymbolicProgram: the one of the last step's sizes
         self._chooses, self._thrash_limit = policy == "auto", limit
         self._steps = 0
         self._last: dict[str, Any] = {}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .budget import format_bytes
 from .errors import BudgetError, DTRError, InputError, ThrashError, UsageError
-from .explain import held_by_op, roles_of
+from .explain import held_by_op, name_holders, sources_of
 
 if TYPE_CHECKING:
     from .vm import VirtualMachine
@@ -33,6 +33,13 @@ def error_of(machine: VirtualMachine, details: dict[str, Any]) -> DTRError:
 
 
 def _budget_error(machine: VirtualMachine, message: str, details: dict[str, Any]) -> BudgetError:
+    program = machine._running
+    if program is not None:
+        name_holders(program, details["holders"])
+        kernel = details.get("op")
+        node = sources_of(program).get(kernel) if kernel else None
+        if node is not None and node.node != kernel:
+            message = message.replace(f"at {kernel}", f"at {node.label()} (kernel {kernel})", 1)
     held = [
         f"{h['name']} {format_bytes(h['bytes'])} ({'pinned' if h['pinned'] else 'locked'})"
         for h in details["holders"][:_HOLDERS_SHOWN]
@@ -40,8 +47,4 @@ def _budget_error(machine: VirtualMachine, message: str, details: dict[str, Any]
     more = len(details["holders"]) - len(held)
     if held:
         message += f"; held: {', '.join(held)}" + (f" and {more} more" if more else "")
-    if machine._running is not None:
-        roles = roles_of(machine._running)
-        for holder in details["holders"]:
-            holder["role"] = roles.get(holder["name"], "activations and gradients")
-    return BudgetError(message, **details, program=machine._running)
+    return BudgetError(message, **details, program=program)

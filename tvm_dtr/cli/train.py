@@ -41,6 +41,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
     _add_length_options(parser)
     _add_file_options(parser)
     args.add_build_options(parser)
+    args.add_require_sha256(parser)
     parser.set_defaults(command=train_program)
 
 
@@ -182,11 +183,10 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _open(arguments: argparse.Namespace) -> Any:
     if not args.is_program(arguments.program):
+        args.refuse_sha256(arguments)
         arguments.model = arguments.program
         return compile_model(arguments)
-    import tvm_dtr
-
-    return tvm_dtr.load(arguments.program)
+    return args.load_program(arguments)
 
 
 def _trainer(arguments: argparse.Namespace, vm: Any) -> Any:

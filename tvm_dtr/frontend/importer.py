@@ -15,6 +15,7 @@ from tvm import relay
 
 from ..control_flow.definitions import Definitions
 from ..errors import DTRError, ModelError, UsageError
+from ..progress import Progress, counted
 from ..relay_graph import Expr, TypeInferenceError, infer_local, is_dynamic, shape_of, stamp
 from ..training import TensorSpec
 from .folding import evaluate
@@ -53,21 +54,32 @@ def import_model(
     shapes: Shapes | None = None,
     dtype: str | None = None,
     training: bool = True,
+    progress: Progress | None = None,
 ) -> ImportedModel:
     """Import an ONNX model for training, or else for inference.
 
     ``shapes`` gives or overrides the shapes of graph inputs by name. Float initializers become
     parameters, in the order of first use; running statistics become state. Raises ModelError for
     a file that is no model, dynamic dimensions without a shape, ops that are not supported.
-    ``dtype`` casts all floating-point tensors; without it they keep their types.
+    ``dtype`` casts all floating-point tensors; without it they keep their types. ``progress``
+    is told of the nodes.
     """
     check_dtype(dtype)
     shapes = _checked_shapes(shapes or {})
     proto = load_model(model)
-    if dtype is not None:
-        proto = cast_model(proto, dtype)
-    check_types(proto)
-    return Importer(proto, shapes, training).run()
+    try:
+        if dtype is not None:
+            proto = cast_model(proto, dtype)
+        check_types(proto)
+        return Importer(proto, shapes, training).run(progress)
+    except (DTRError, MemoryError):
+        raise
+    except Exception as error:  # what is malformed shows in as many ways as there are fields
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"the ONNX graph is broken ({type(error).__name__}: {first}); "
+            "onnx.checker.check_model may tell more"
+        ) from error
 
 
 def _checked_shapes(shapes: Any) -> dict[str, tuple[int | str, ...]]:
@@ -101,6 +113,11 @@ def _check_size(what: str, shape: Sequence[int]) -> None:
             f"{what} has the shape {tuple(shape)} of {count:.3g} elements, more than the "
             f"{MOST_ELEMENTS} that kernels can index; use smaller shapes"
         )
+    if not count:
+        raise ModelError(
+            f"{what} has the shape {tuple(shape)}, which holds no element; expected sizes of at "
+            "least 1"
+        )
 
 
 class Importer:
@@ -123,10 +140,10 @@ class Importer:
             (o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1
         )
 
-    def run(self) -> ImportedModel:
+    def run(self, progress: Progress | None = None) -> ImportedModel:
         self._add_initializers()
         self._add_inputs()
-        for node in self._needed_nodes():
+        for node in counted(self._needed_nodes(), "importing nodes", progress):
             self._convert(node)
         for output in self.graph.output:
             self.model.outputs.append((output.name, self.tensor(output.name)))
@@ -145,6 +162,7 @@ class Importer:
             assert value.data is not None
             if value.trainable:
                 return self.weight(name)
+            _check_size(f"tensor '{name}'", value.data.shape)
             value.expr = infer_local(relay.const(value.data, str(value.data.dtype)))
         return value.expr
 
@@ -218,6 +236,7 @@ class Importer:
 
     def _add_state(self, value: Value) -> relay.Var:
         assert value.data is not None
+        _check_size(f"tensor '{value.name}'", value.data.shape)
         self.model.state[value.name] = value.data
         return self._add_variable(value.name, value.data.shape, str(value.data.dtype))
 
@@ -330,8 +349,7 @@ class Importer:
             elif name and result is not None:
                 typed = infer_local(table[result])
                 if not is_dynamic(typed):
-                    what = f"{node.proto.op_type} gives tensor '{name}', which"
-                    _check_size(what, shape_of(typed))
+                    _check_size(f"{source} gives tensor '{name}', which", shape_of(typed))
                 self.values[name] = Value(name, typed)
         for name, new in zip(node.updates, stamped[len(made) :], strict=True):
             self.model.running_updates[self._value(name).name] = infer_local(new)

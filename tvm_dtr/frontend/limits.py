@@ -32,7 +32,7 @@ LIMITS: dict[str, str] = {
     "LSTM": "unrolled over a fixed number of steps",
     "LpNormalization": "p of 1 or 2",
     "Max": "a tie shares the gradient equally",
-    "MaxPool": "1 to 3 spatial axes; no indices output; a tie goes to the first",
+    "MaxPool": "1 to 3 spatial axes; a tie goes to the first",
     "Min": "a tie shares the gradient equally",
     "OneHot": _FIXED.format("depth and values"),
     "Pad": _FIXED.format("widths and value"),
@@ -41,8 +41,7 @@ LIMITS: dict[str, str] = {
     "ReduceMax": "ties share the gradient equally",
     "ReduceMin": "ties share the gradient equally",
     "Reshape": _FIXED.format("the shape") + " or follow from the shapes of the inputs",
-    "Resize": _FIXED.format("scales or sizes")
-    + "; no antialias, keep_aspect_ratio_policy or tf_crop_and_resize",
+    "Resize": _FIXED.format("scales or sizes, and the region,"),
     "ScatterElements": "updates of one place all get its gradient; max and min: ties share it",
     "ScatterND": "updates of one place all get its gradient; max and min: ties share it",
     "SequenceAt": "what a Loop of open length has appended: by the number of an iteration",
