@@ -63,6 +63,9 @@ class SymbolicProgram(Program):
         names = ", ".join(self.names)
         return f"sizes that change from step to step ({names}), and each has ops of its own"
 
+    def out_of_place(self) -> SymbolicProgram:
+        return replace(self, make=lambda sizes: self.at(**sizes).out_of_place(), built={})
+
     def save(self, path: str | Path) -> None:
         """Raises ProgramError: there is no end of sizes."""
         raise ProgramError(
