@@ -16,7 +16,7 @@ from .errors import ModelError, UsageError
 from .frontend import ImportedModel, import_model
 from .frontend.load import load_model
 from .losses import Loss, make_loss
-from .mixed_precision import make_gating, use_mixed_precision
+from .mixed_precision import make_gating, repeat_casts, use_mixed_precision
 from .onnx_export import ModelSource, strip_weights
 from .optim import Clipping, Optimizer, check_optimizer
 from .program_cache import cached_program
@@ -48,6 +48,7 @@ def make_training_step(
     accumulate: int = 1,
     mixed_precision: str | None = None,
     loss_scale: float | str | None = None,
+    return_gradients: bool = False,
     progress: Progress | None = None,
 ) -> TrainingStep:
     """The training step of an ONNX model as one Relay function, not yet compiled.
@@ -62,9 +63,10 @@ def make_training_step(
     so-manieth step updates, by the mean of the gradients since the last update.
     ``mixed_precision`` ("float16", "bfloat16") is for operands and results of matrix products and
     convolutions, see tvm_dtr.mixed_precision; ``loss_scale`` is a number or "dynamic", the default
-    for float16. ``progress`` is called as by :func:`build`. Raises ModelError for a model that
-    cannot be read or trained, UsageError for an unknown loss, optimizer, dtype or pattern, or
-    numbers out of range.
+    for float16. With ``return_gradients`` the step gives ``grad:NAME`` beside the updates, so all
+    gradients are in memory at its end. ``progress`` is called as by :func:`build`. Raises
+    ModelError for a model that cannot be read or trained, UsageError for an unknown loss,
+    optimizer, dtype or pattern, or numbers out of range.
     """
     check_optimizer(optimizer)
     clipping = Clipping(clip_norm, clip_value)
@@ -75,8 +77,10 @@ def make_training_step(
     if mixed_precision is not None:
         use_mixed_precision(imported, mixed_precision)
     value = make_loss(loss, imported.outputs)
-    builder = _StepBuilder(imported, value, frozen, progress)
-    step = builder.build(ParameterUpdates(builder.tensors, optimizer, clipping, gating))
+    builder = _StepBuilder(imported, value, frozen, mixed_precision is not None, progress)
+    step = builder.build(
+        ParameterUpdates(builder.tensors, optimizer, clipping, gating, return_gradients)
+    )
     step.accumulate = accumulate
     given = {
         name: tuple(n if isinstance(n, str) else int(n) for n in shape)
@@ -147,6 +151,7 @@ def build(
     accumulate: int = 1,
     mixed_precision: str | None = None,
     loss_scale: float | str | None = None,
+    return_gradients: bool = False,
     progress: Progress | None = None,
     jobs: int | None = None,
 ) -> Program:
@@ -173,6 +178,7 @@ def build(
         "accumulate": accumulate,
         "mixed_precision": mixed_precision,
         "loss_scale": loss_scale,
+        "return_gradients": return_gradients,
     }
 
     def make(model: Model, options: dict[str, Any]) -> Program:
@@ -205,9 +211,15 @@ class _StepBuilder:
     """Collects the results of a step in the order in which they should run."""
 
     def __init__(
-        self, model: ImportedModel, loss: Loss, frozen: set[str], progress: Progress | None
+        self,
+        model: ImportedModel,
+        loss: Loss,
+        frozen: set[str],
+        mixed: bool,
+        progress: Progress | None,
     ) -> None:
-        self.model, self.loss, self.frozen, self.progress = model, loss, frozen, progress
+        self.model, self.loss, self.frozen = model, loss, frozen
+        self.mixed, self.progress = mixed, progress
         self.tensors = StepTensors(list(model.inputs), dict(model.state), dict(model.variables))
         if loss.input is not None and loss.variable is not None:
             self.tensors.new_input(loss.input, loss.variable, "loss")
@@ -277,6 +289,8 @@ class _StepBuilder:
 
     def _finish(self, trained: list[str]) -> TrainingStep:
         fields = inline_composites(self.sharing([expr for _, expr in self.tensors.results]))
+        if self.mixed:
+            fields = repeat_casts(fields)
         names = [spec.name for spec in self.tensors.inputs] + list(self.tensors.state)
         control_flow = self.model.control_flow
         graph = control_flow.graph([self.tensors.variables[name] for name in names], fields)

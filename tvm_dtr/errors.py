@@ -29,6 +29,10 @@ class CheckpointError(DTRError):
     """A checkpoint is damaged, or of another program; names the file and the one to go back to."""
 
 
+class DivergedError(DTRError):
+    """The loss of a training run is no number any more, and the run was to stop there."""
+
+
 class BudgetError(DTRError):
     """The memory budget is too small and nothing is left to evict.
 

@@ -11,7 +11,7 @@ from tvm_dtr.cli import main
 PROGRAM = Path(__file__).parents[1] / "fuzz" / "corpus" / "program" / "small.tdtr"
 COMMANDS = {
     "run": ["--memory-budget", "none"],
-    "train": ["--data", "synthetic:64", "--epochs", "1"],
+    "train": ["--epochs", "1"],
     "advise": [],
     "compare": ["--budgets", "50%"],
     "export": ["--checkpoint", str(PROGRAM), "-o", "{out}"],

@@ -22,6 +22,7 @@ from ..relay_graph import (
     substitute,
     tensor_type,
 )
+from ..relay_ops import take_gradient_onto
 from .composite import composite_name
 from .recomputation import ResultsAgain
 from .rules import CONSTANT_OPS, GRADIENTS, Adjoint, Rule
@@ -118,12 +119,8 @@ _MANY_TERMS = 4
 
 def _is_weight_gradient(term: Expr) -> bool:
     """Is it the product of two transposed matrices that the rule of ``nn.dense`` makes?"""
-
-    def is_call(expr: Expr, name: str) -> bool:
-        return isinstance(expr, relay.Call) and getattr(expr.op, "name", "") == name
-
-    return is_call(term, "nn.dense") and all(
-        is_call(arg, "transpose") and arg.attrs.axes is None for arg in term.args
+    return calls_op(term, "nn.dense") and all(
+        calls_op(arg, "transpose") and arg.attrs.axes is None for arg in term.args
     )
 
 
@@ -135,6 +132,19 @@ def _joined_products(terms: list[Expr]) -> Expr:
     known = [row for rows in factors for row in rows]
     (product,) = stamp([relay.nn.dense(dy, x)], known, source_of(terms[0]) or "gradient")
     return product
+
+
+def _sum(terms: list[Expr]) -> Expr:
+    """Rows that were taken from a table are added into what else its gradient consists of."""
+    taken = [term for term in terms if calls_op(term, "dtr.take_gradient")]
+    others = [term for term in terms if term not in taken] or [taken.pop(0)]
+    total = others[0]
+    for term in others[1:]:
+        total = relay.add(total, term)
+    for term in taken:
+        known = [*others, total, *term.args]
+        (total,) = stamp([take_gradient_onto(total, term)], known, source_of(term) or "gradient")
+    return total
 
 
 class _Sweep:
@@ -157,10 +167,7 @@ class _Sweep:
             return None
         if len(terms) >= _MANY_TERMS and all(map(_is_weight_gradient, terms)):
             return _joined_products(terms)
-        total = terms[0]
-        for term in terms[1:]:
-            total = relay.add(total, term)
-        return total
+        return _sum(terms)
 
     def visit(self, expr: Expr) -> None:
         if expr not in self.parts:
