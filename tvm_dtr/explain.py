@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .budget import format_bytes
-from .compile.opgraph import tensor_bytes
 from .trace.header import ACTIVATIONS, GRADIENTS, INPUTS, PARAMETERS, WORKSPACE, state_role
 from .trace.naming import Source, kernel_source, parse_source
 
@@ -45,6 +44,8 @@ def roles_of(program: Program) -> dict[str, str]:
 
 
 def _held_by_specs(program: Program) -> list[dict[str, Any]]:
+    from .compile.opgraph import tensor_bytes  # imports TVM
+
     roles = roles_of(program)
     fixed = [
         spec

@@ -219,8 +219,8 @@ FAULTS = (
     Fault(
         "a value that is read twice gets one of its two gradients",
         "tvm_dtr/autodiff/reverse.py",
-        "        total = relay.add(total, term)\n",
-        "        total = total\n",
+        "    for term in others[1:]:\n        total = relay.add(total, term)\n",
+        "",
         _AD,
     ),
     Fault(
