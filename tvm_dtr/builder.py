@@ -25,6 +25,7 @@ from .relay_facts import remembering
 from .relay_graph import Expr, dtype_of, infer_function, post_order, stamp, tensor_type
 from .relay_ops import use_own_kernels
 from .step_updates import ParameterUpdates, StepTensors
+from .symbolic import at_sizes, names_to_build_for, open_names, symbolic_program
 from .training import Result, Shapes, TensorSpec, TrainingStep
 
 if TYPE_CHECKING:
@@ -159,9 +160,11 @@ def build(
     A program that was built before, with this package on this machine, comes from the cache.
 
     ``model`` is a path or a ModelProto; ``shapes`` gives the sizes of inputs with dynamic
-    dimensions, by name. ``progress`` is called with (done, total, what is done), a total of 0
-    meaning that it is not known; ``jobs`` is the most compiler processes at a time, by default one
-    per CPU. The other arguments, and what is raised, are those of :func:`make_training_step`.
+    dimensions, by name. A name for a size (``{"x": ("N", 3, 32, 32)}``) is one that changes from
+    step to step, see docs/control-flow.md. ``progress`` is called with (done, total, what is done),
+    a total of 0 meaning that it is not known; ``jobs`` is the most compiler processes at a time, by
+    default one per CPU. The other arguments, and what is raised, are those of
+    :func:`make_training_step`.
     """
     # All that a program depends on is in here: it is part of the key of the cache.
     options: dict[str, Any] = {
@@ -178,13 +181,30 @@ def build(
         "return_gradients": return_gradients,
     }
 
-    def make() -> Program:
+    def make(model: Model, options: dict[str, Any]) -> Program:
         from .compile import compile_step
 
-        step = make_training_step(model, **options, progress=progress)
-        return compile_step(step, target, progress, jobs)
+        def made() -> Program:
+            step = make_training_step(model, **options, progress=progress)
+            return compile_step(step, target, progress, jobs)
 
-    return cached_program(model, options, target, make)
+        return cached_program(model, options, target, made)
+
+    if not open_names(shapes):
+        return make(model, options)
+    proto = load_model(model)
+
+    def make_step(sized: Shapes) -> TrainingStep:
+        return make_training_step(proto, **{**options, "shapes": sized})
+
+    names = names_to_build_for(proto, shapes, make_step)
+    if not names:
+        return make(model, options)
+
+    def make_at(sizes: dict[str, int]) -> Program:
+        return make(proto, {**options, "shapes": at_sizes(shapes or {}, sizes)})
+
+    return symbolic_program(proto, options, target, names, make_step, make_at)
 
 
 class _StepBuilder:

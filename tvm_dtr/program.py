@@ -65,10 +65,15 @@ class Program:
 
         if self.control_flow:
             raise UsageError(
-                "this program's control flow depends on its data: its ops are not known before "
-                "they run, so it can be neither replayed nor planned; run it with a policy"
+                f"this program has {self.unplanned}: it can be neither replayed nor planned; run "
+                "it with a policy"
             )
         return replay_of_program(self)
+
+    @property
+    def unplanned(self) -> str:
+        """With ``control_flow``, what the program has that no graph tells, in words."""
+        return "control flow that depends on data, so that its ops are not known before they run"
 
     @cached_property
     def unbudgeted_peak_bytes(self) -> int:
@@ -76,8 +81,8 @@ class Program:
         if self.control_flow:
             if self.measured_peak_bytes is None:
                 raise UsageError(
-                    "this program's control flow depends on its data: its peak without a budget is "
-                    "known only after program.measure(inputs); or give the budget in bytes"
+                    f"this program has {self.unplanned}: its peak without a budget is known only "
+                    "after program.measure(inputs); or give the budget in bytes"
                 )
             return self.measured_peak_bytes
         return self.replay.run(steps=2)["peak_bytes"]

@@ -336,7 +336,9 @@ def _source(entry: dict[str, Any] | None, members: dict[str, bytes]) -> ModelSou
 
 
 def _spec(entry: dict[str, Any]) -> TensorSpec:
-    return TensorSpec(**(entry | {"shape": tuple(entry["shape"])}))
+    children = entry.get("children")
+    lists = {"shape": tuple(entry["shape"]), "children": children and tuple(children)}
+    return TensorSpec(**(entry | lists))
 
 
 def _array(data: bytes, spec: TensorSpec) -> np.ndarray:

@@ -26,14 +26,14 @@ def error_of(machine: VirtualMachine, details: dict[str, Any]) -> DTRError:
         return _budget_error(machine, message, details)
     if kind == "ThrashError":
         budget = machine.counters()["budget_bytes"]
-        holders = [] if machine._program is None else held_by_op(machine._program, None)
-        facts = {"budget_bytes": budget, "holders": holders, "program": machine._program}
+        holders = [] if machine._running is None else held_by_op(machine._running, None)
+        facts = {"budget_bytes": budget, "holders": holders, "program": machine._running}
         return ThrashError(message, **details, **facts)
     return _ERRORS[kind](message)
 
 
 def _budget_error(machine: VirtualMachine, message: str, details: dict[str, Any]) -> BudgetError:
-    program = machine._program
+    program = machine._running
     if program is not None:
         name_holders(program, details["holders"])
         kernel = details.get("op")

@@ -84,7 +84,8 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
         type=shape,
         action="append",
         metavar="NAME=DIMS",
-        help="shape of an input whose dimensions the model leaves open: x=64,3,32,32",
+        help="shape of an input whose dimensions the model leaves open: x=64,3,32,32; a name is "
+        "a size that changes from step to step: x=N,3,32,32",
     )
     group.add_argument(
         "--dtype",

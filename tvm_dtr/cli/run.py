@@ -114,6 +114,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
 def run_program(arguments: argparse.Namespace) -> int:
     _check(arguments)
     program = _open(arguments)
+    _check_graph_file(arguments, program)
     settings = measure.Settings(
         model=Path(arguments.program).stem,
         steps=arguments.steps,
@@ -215,6 +216,15 @@ def _check(arguments: argparse.Namespace) -> None:
             raise UsageError(str(error)) from None
     parse_budget(arguments.memory_budget)
     arena_for(arguments.policy, arguments.arena)
+
+
+def _check_graph_file(arguments: argparse.Namespace, program: Any) -> None:
+    if arguments.trace is None or is_event_file(arguments.trace) or not program.control_flow:
+        return
+    raise UsageError(
+        f"trace '{arguments.trace}': this program has {program.unplanned}, which no graph file "
+        "holds; name a file that ends in .dtrace for its events"
+    )
 
 
 def is_event_file(name: str | None) -> bool:

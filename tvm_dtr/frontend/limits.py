@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _FIXED = "{} must be fixed in the model"
+_SEQUENCE = "{} at a constant place"
 
 # Ops whose result carries no gradient: integers, booleans and piecewise constants.
 NOT_DIFFERENTIABLE = frozenset(
@@ -43,6 +44,11 @@ LIMITS: dict[str, str] = {
     "Resize": _FIXED.format("scales or sizes, and the region,"),
     "ScatterElements": "updates of one place all get its gradient; max and min: ties share it",
     "ScatterND": "updates of one place all get its gradient; max and min: ties share it",
+    "SequenceAt": "what a Loop of open length has appended: by the number of an iteration",
+    "SequenceErase": _SEQUENCE.format("erased"),
+    "SequenceInsert": _SEQUENCE.format("inserted") + "; a Loop appends one tensor an iteration",
+    "ConcatFromSequence": "what a Loop of open length has appended: along a new axis only",
+    "SplitToSequence": "open axes: into rows only",
     "Slice": _FIXED.format("starts, ends, axes and steps"),
     "SoftmaxCrossEntropyLoss": "class weights are not trained",
     "NegativeLogLikelihoodLoss": "class weights are not trained",

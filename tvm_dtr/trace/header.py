@@ -16,6 +16,7 @@ _KINDS: dict[str, tuple[Any, ...]] = {
     "policy": (str,),
     "kernels": (list,),
     "parameters": (list,),
+    "results": (list,),
     "budget_bytes": (int, type(None)),
     "unbudgeted_peak_bytes": (int, type(None)),
     "graph": (dict, type(None)),
@@ -73,6 +74,9 @@ def checked_header(header: Any) -> dict[str, Any]:
     for parameter in header.get("parameters", []):
         if not isinstance(parameter["name"], str) or parameter["role"] not in ROLES:
             raise ValueError(f"parameter {parameter} has no name or no known role")
+    for result in header.get("results", []):
+        if not isinstance(result["name"], str) or not isinstance(result["kind"], str):
+            raise ValueError(f"result {result} has no name or no kind")
     if header.get("graph") is not None:
         _check_graph(header["graph"])
     return header
