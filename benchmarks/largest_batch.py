@@ -63,6 +63,8 @@ def trains(model: str, batch: int, limit: int, budgeted: bool, work: Path) -> di
     except subprocess.TimeoutExpired:
         return None  # recomputation takes nearly all of the time
     found = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
+    if found is not None and not budgeted and found["evictions"]:
+        found = None  # the system refused memory, and the machine evicted as if it had a budget
     peak = "fails" if found is None else f"{found['peak_bytes'] / 2**20:.0f} MiB"
     print(f"{model}, batch {batch}, {'budget' if budgeted else 'no budget'}: {peak}", flush=True)
     return found
