@@ -25,7 +25,10 @@ MODELS = "mlp160:64,resnet32:64,resnet50-224:8,resnet1202:16,mlp125:8,mlp1250:8"
 BUILD = """
 import json, sys, time
 start = time.perf_counter()
+import tvm
 import tvm_dtr
+import tvm_dtr.builder
+import tvm_dtr.compile
 from tvm_dtr import models
 imported = time.perf_counter()
 model = models.make(sys.argv[1], batch=int(sys.argv[2]))

@@ -1,10 +1,12 @@
 """The largest batch that trains in a process whose memory is limited, with and without a budget.
 
-    python benchmarks/largest_batch.py --model resnet20 --limit 256MiB
+    python benchmarks/largest_batch.py --limit 256MiB resnet32 gpt unet
 
 Each attempt is a process of its own that first loads the program, then may take `--limit` bytes of
-address space more (RLIMIT_AS, what `ulimit -v` sets) and trains some steps: without a budget, or
-within one a bit below the limit. Writes benchmarks/results/largest_batch.json and .md.
+address space more (RLIMIT_AS, what `ulimit -v` sets) and trains two steps: without a budget, or
+within one a bit below the limit. What else the process needs of the limit (stacks and heaps of
+threads, the batch) is the same for both. Writes benchmarks/results/largest_batch.json and .md;
+rows of other models that are there already stay.
 """
 
 from __future__ import annotations
@@ -61,6 +63,8 @@ def trains(model: str, batch: int, limit: int, budgeted: bool, work: Path) -> di
     except subprocess.TimeoutExpired:
         return None  # recomputation takes nearly all of the time
     found = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
+    if found is not None and not budgeted and found["evictions"]:
+        found = None  # the system refused memory, and the machine evicted as if it had a budget
     peak = "fails" if found is None else f"{found['peak_bytes'] / 2**20:.0f} MiB"
     print(f"{model}, batch {batch}, {'budget' if budgeted else 'no budget'}: {peak}", flush=True)
     return found
@@ -82,29 +86,30 @@ def largest(
     return works, stats, fails
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="resnet20")
-    parser.add_argument("--limit", default="256MiB")
-    parser.add_argument("--start", type=int, default=16, help="the batch to try first")
-    parser.add_argument("--attempt", nargs=3, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.attempt:
-        path, limit, budgeted = arguments.attempt
-        attempt(path, int(limit), budgeted == "1")
-        return
-    limit = parse_budget(arguments.limit).bytes
-    assert limit is not None
+def predicted(model: str, limit: int) -> int:
+    """The batch whose step should just fit without a budget, by the peaks of two small ones."""
+    small = [
+        tvm_dtr.build(
+            models.make(model, batch=batch), loss="cross_entropy", optimizer=tvm_dtr.SGD(0.01)
+        ).unbudgeted_peak_bytes
+        for batch in (2, 4)
+    ]
+    row = max((small[1] - small[0]) // 2, 1)
+    return max(int((limit * SHARE - small[0]) // row) + 2, 1)
+
+
+def measured(model: str, limit: int) -> list[dict]:
+    """A row without and one with a budget."""
     rows: list[dict] = []
-    start = arguments.start
+    start = predicted(model, limit)
     with tempfile.TemporaryDirectory(prefix="tvm-dtr-batch-") as folder:
         for budgeted in (False, True):
-            batch, stats, fails = largest(arguments.model, limit, budgeted, start, Path(folder))
+            batch, stats, fails = largest(model, limit, budgeted, start, Path(folder))
             start = max(2 * batch, 1)  # with a budget
             slowdown = 1 + stats["remat_seconds"] / stats["compute_seconds"] if stats else None
             rows.append(
                 {
-                    "model": arguments.model,
+                    "model": model,
                     "limit_bytes": limit,
                     "method": "budget" if budgeted else "none",
                     "batch": batch,
@@ -113,22 +118,50 @@ def main() -> None:
                     "slowdown": slowdown,
                 }
             )
+    return rows
+
+
+def write(rows: list[dict]) -> None:
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "largest_batch.json").write_text(json.dumps({"rows": rows}, indent=2) + "\n")
     lines = [
-        f"# Largest batch\n\n{arguments.model}, a training step with SGD, in a process that may "
-        f"take {arguments.limit} more once the program is loaded.\n",
-        "| | largest batch that trains | smallest that does not | peak MiB | recomputation |",
-        "|---|--:|--:|--:|--:|",
+        "# Largest batch\n\nA training step with SGD in a process that may take so much more "
+        "address space (`ulimit -v`) once the program is loaded; the budget is "
+        f"{SHARE:.0%} of that.\n",
+        "| model | limit MiB | | largest batch that trains | smallest that does not | peak MiB "
+        "| recomputation |",
+        "|---|--:|---|--:|--:|--:|--:|",
     ]
     for row in rows:
-        name = "no budget" if row["method"] == "none" else f"budget of {SHARE:.0%} of the limit"
+        name = "no budget" if row["method"] == "none" else "budget"
         share = "-" if row["slowdown"] is None else f"{row['slowdown'] - 1:.0%}"
         peak = "-" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 2**20:.0f}"
-        lines.append(f"| {name} | {row['batch']} | {row['fails']} | {peak} | {share} |")
+        lines.append(
+            f"| {row['model']} | {row['limit_bytes'] // 2**20} | {name} | {row['batch']} "
+            f"| {row['fails']} | {peak} | {share} |"
+        )
     text = "\n".join(lines) + "\n"
     (RESULTS / "largest_batch.md").write_text(text)
     print(text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="*", default=["resnet32", "gpt", "unet"])
+    parser.add_argument("--limit", default="256MiB")
+    parser.add_argument("--attempt", nargs=3, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.attempt:
+        path, limit, budgeted = arguments.attempt
+        attempt(path, int(limit), budgeted == "1")
+        return
+    limit = parse_budget(arguments.limit).bytes
+    assert limit is not None
+    file = RESULTS / "largest_batch.json"
+    rows: list[dict] = json.loads(file.read_text())["rows"] if file.exists() else []
+    for model in arguments.models:
+        rows = [row for row in rows if row["model"] != model] + measured(model, limit)
+        write(rows)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import (
     BudgetError,
     CheckpointError,
+    DivergedError,
     DTRError,
     InputError,
     ModelError,
@@ -57,6 +58,7 @@ __all__ = [
     "Callback",
     "CheckpointError",
     "DTRError",
+    "DivergedError",
     "InputError",
     "Lion",
     "ModelError",

@@ -2,7 +2,7 @@
 
 import sys
 
-from tvm_dtr.cli.entry import main
+from tvm_dtr.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

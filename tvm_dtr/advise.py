@@ -68,13 +68,30 @@ def predict(
     budget: int,
     seconds: Sequence[float] | None = None,
     step_seconds: float | None = None,
+    measured: _core.Replay | None = None,
     policies: Sequence[str] = AUTO_POLICIES,
 ) -> Point:
     """What the best policy does under a budget.
 
     seconds: measured time of each op of the graph; step_seconds: of the whole unbudgeted step,
     what the ops do not account for included. Without them, the costs stored with the program.
+    measured: the step with costs as a machine has them after its first steps, by which it then
+    chooses the policy anew; whether a budget works at all it finds by those stored.
     """
+    point = _best_point(replay, budget, seconds, step_seconds, policies)
+    if measured is None or point.slowdown is None:
+        return point
+    settled = _best_point(measured, budget, seconds, step_seconds, policies)
+    return point if settled.slowdown is None else settled
+
+
+def _best_point(
+    replay: _core.Replay,
+    budget: int,
+    seconds: Sequence[float] | None,
+    step_seconds: float | None,
+    policies: Sequence[str],
+) -> Point:
     best: dict[str, Any] | None = None
     name = None
     for policy in policies:
@@ -98,16 +115,20 @@ def slowdown_curve(
     peak: int,
     seconds: Sequence[float] | None = None,
     step_seconds: float | None = None,
+    measured: _core.Replay | None = None,
     points: int = POINTS,
 ) -> Curve:
-    """Predictions at ``points`` budgets between the smallest that works and the peak."""
+    """Predictions at ``points`` budgets between the smallest that works and the peak; arguments as
+    of ``predict``."""
     smallest = min(smallest_budgets(replay, peak))
     budgets = sorted(
         {smallest + round((peak - smallest) * i / (points - 1)) for i in range(points)},
         reverse=True,
     )
     with ThreadPoolExecutor() as pool:
-        found = list(pool.map(lambda b: predict(replay, b, seconds, step_seconds), budgets))
+        found = list(
+            pool.map(lambda b: predict(replay, b, seconds, step_seconds, measured), budgets)
+        )
     return Curve(peak, smallest, found)
 
 

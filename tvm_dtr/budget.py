@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,10 +48,19 @@ class Budget:
         return self.bytes is None and self.fraction is None and not self.automatic
 
     def resolve(self, unbudgeted_peak_bytes: int) -> int | None:
-        """The budget in bytes, ``None`` for no budget; ``40%`` is of ``unbudgeted_peak_bytes``."""
+        """The budget in bytes, ``None`` for no budget; ``40%`` is of ``unbudgeted_peak_bytes``.
+
+        Warns of a share over 100 %, under which nothing is ever evicted.
+        """
         if self.automatic:
             raise UsageError("the budget 'auto' is for running or training a program: give a size")
         if self.fraction is not None:
+            if self.fraction > 1:
+                warnings.warn(
+                    f"memory budget {100 * self.fraction:g}% is above the unbudgeted peak of "
+                    f"{format_bytes(unbudgeted_peak_bytes)}: nothing has to be evicted",
+                    stacklevel=2,
+                )
             return int(unbudgeted_peak_bytes * self.fraction)
         return self.bytes
 
@@ -78,7 +88,7 @@ def parse_budget(text: Any) -> Budget:
         return Budget()
     if cleaned == "auto":
         return Budget(automatic=True)
-    match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(%|[kmgt]?i?b?)", cleaned, re.ASCII)
+    match = re.fullmatch(r"(-?\d+(?:\.\d+)?|-?\.\d+)\s*(%|[kmgt]?i?b?)", cleaned, re.ASCII)
     if match is None or (match[2] != "%" and match[2] not in _UNITS):
         raise UsageError(f"memory budget '{text}' does not parse: {_FORMS}")
     number = float(match[1])
@@ -87,7 +97,7 @@ def parse_budget(text: Any) -> Budget:
     if number > _MOST_BYTES:  # before int(), which takes at most some thousand digits
         raise _too_large(text)
     scale = _UNITS[match[2]]
-    exact = int(match[1]) * scale if match[1].isdigit() else int(number * scale)
+    exact = int(match[1]) * scale if match[1].lstrip("-").isdigit() else int(number * scale)
     return _checked(Budget(bytes=exact), text)
 
 
@@ -106,9 +116,8 @@ def _too_large(text: str) -> UsageError:
 
 
 def _checked(budget: Budget, text: str) -> Budget:
-    if (budget.bytes if budget.fraction is None else budget.fraction) == 0 or (
-        budget.bytes is not None and budget.bytes < 0
-    ):
+    number = budget.bytes if budget.fraction is None else budget.fraction
+    if number is not None and number <= 0:
         raise UsageError(f"memory budget '{text}' is not positive: {_FORMS}")
     if (budget.bytes or 0) > _MOST_BYTES or (budget.fraction or 0) > _MOST_FRACTION:
         raise _too_large(text)

@@ -16,22 +16,25 @@ from .errors import ModelError, UsageError
 from .frontend import ImportedModel, import_model
 from .frontend.load import load_model
 from .losses import Loss, make_loss
-from .mixed_precision import make_gating, use_mixed_precision
+from .mixed_precision import make_gating, repeat_casts, use_mixed_precision
 from .onnx_export import ModelSource, strip_weights
 from .optim import Clipping, Optimizer, check_optimizer
 from .program_cache import cached_program
+from .progress import Progress
+from .relay_facts import remembering
 from .relay_graph import Expr, dtype_of, infer_function, post_order, stamp, tensor_type
 from .relay_ops import use_own_kernels
 from .step_updates import ParameterUpdates, StepTensors
+from .symbolic import at_sizes, names_to_build_for, open_names, symbolic_program
 from .training import Result, Shapes, TensorSpec, TrainingStep
 
 if TYPE_CHECKING:
-    from .compile.kernels import Progress
     from .program import Program
 
 Model = str | os.PathLike[str] | onnx.ModelProto
 
 
+@remembering()
 def make_training_step(
     model: Model,
     *,
@@ -45,6 +48,8 @@ def make_training_step(
     accumulate: int = 1,
     mixed_precision: str | None = None,
     loss_scale: float | str | None = None,
+    return_gradients: bool = False,
+    progress: Progress | None = None,
 ) -> TrainingStep:
     """The training step of an ONNX model as one Relay function, not yet compiled.
 
@@ -58,20 +63,24 @@ def make_training_step(
     so-manieth step updates, by the mean of the gradients since the last update.
     ``mixed_precision`` ("float16", "bfloat16") is for operands and results of matrix products and
     convolutions, see tvm_dtr.mixed_precision; ``loss_scale`` is a number or "dynamic", the default
-    for float16. Raises ModelError for a model that cannot be read or trained, UsageError for an
-    unknown loss, optimizer, dtype or pattern, or numbers out of range.
+    for float16. With ``return_gradients`` the step gives ``grad:NAME`` beside the updates, so all
+    gradients are in memory at its end. ``progress`` is called as by :func:`build`. Raises
+    ModelError for a model that cannot be read or trained, UsageError for an unknown loss,
+    optimizer, dtype or pattern, or numbers out of range.
     """
     check_optimizer(optimizer)
     clipping = Clipping(clip_norm, clip_value)
     gating = make_gating(optimizer, accumulate, mixed_precision, loss_scale)
     proto = load_model(model)
-    imported = import_model(proto, shapes, dtype)
+    imported = import_model(proto, shapes, dtype, progress=progress)
     frozen = _matching(freeze, imported.parameter_names)
     if mixed_precision is not None:
         use_mixed_precision(imported, mixed_precision)
     value = make_loss(loss, imported.outputs)
-    builder = _StepBuilder(imported, value, frozen)
-    step = builder.build(ParameterUpdates(builder.tensors, optimizer, clipping, gating))
+    builder = _StepBuilder(imported, value, frozen, mixed_precision is not None, progress)
+    step = builder.build(
+        ParameterUpdates(builder.tensors, optimizer, clipping, gating, return_gradients)
+    )
     step.accumulate = accumulate
     given = {
         name: tuple(n if isinstance(n, str) else int(n) for n in shape)
@@ -104,6 +113,7 @@ def build_evaluation(
     return cached_program(model, options, target, make)
 
 
+@remembering()
 def make_evaluation_step(
     model: Model, shapes: Shapes | None = None, dtype: str | None = None
 ) -> TrainingStep:
@@ -141,6 +151,7 @@ def build(
     accumulate: int = 1,
     mixed_precision: str | None = None,
     loss_scale: float | str | None = None,
+    return_gradients: bool = False,
     progress: Progress | None = None,
     jobs: int | None = None,
 ) -> Program:
@@ -149,9 +160,11 @@ def build(
     A program that was built before, with this package on this machine, comes from the cache.
 
     ``model`` is a path or a ModelProto; ``shapes`` gives the sizes of inputs with dynamic
-    dimensions, by name. ``progress`` is called with (done, total, what is done), a total of 0
-    meaning that it is not known; ``jobs`` is the most compiler processes at a time, by default one
-    per CPU. The other arguments, and what is raised, are those of :func:`make_training_step`.
+    dimensions, by name. A name for a size (``{"x": ("N", 3, 32, 32)}``) is one that changes from
+    step to step, see docs/control-flow.md. ``progress`` is called with (done, total, what is done),
+    a total of 0 meaning that it is not known; ``jobs`` is the most compiler processes at a time, by
+    default one per CPU. The other arguments, and what is raised, are those of
+    :func:`make_training_step`.
     """
     # All that a program depends on is in here: it is part of the key of the cache.
     options: dict[str, Any] = {
@@ -165,22 +178,48 @@ def build(
         "accumulate": accumulate,
         "mixed_precision": mixed_precision,
         "loss_scale": loss_scale,
+        "return_gradients": return_gradients,
     }
 
-    def make() -> Program:
+    def make(model: Model, options: dict[str, Any]) -> Program:
         from .compile import compile_step
 
-        step = make_training_step(model, **options)
-        return compile_step(step, target, progress, jobs)
+        def made() -> Program:
+            step = make_training_step(model, **options, progress=progress)
+            return compile_step(step, target, progress, jobs)
 
-    return cached_program(model, options, target, make)
+        return cached_program(model, options, target, made)
+
+    if not open_names(shapes):
+        return make(model, options)
+    proto = load_model(model)
+
+    def make_step(sized: Shapes) -> TrainingStep:
+        return make_training_step(proto, **{**options, "shapes": sized})
+
+    names = names_to_build_for(proto, shapes, make_step)
+    if not names:
+        return make(model, options)
+
+    def make_at(sizes: dict[str, int]) -> Program:
+        return make(proto, {**options, "shapes": at_sizes(shapes or {}, sizes)})
+
+    return symbolic_program(proto, options, target, names, make_step, make_at)
 
 
 class _StepBuilder:
     """Collects the results of a step in the order in which they should run."""
 
-    def __init__(self, model: ImportedModel, loss: Loss, frozen: set[str]) -> None:
+    def __init__(
+        self,
+        model: ImportedModel,
+        loss: Loss,
+        frozen: set[str],
+        mixed: bool,
+        progress: Progress | None,
+    ) -> None:
         self.model, self.loss, self.frozen = model, loss, frozen
+        self.mixed, self.progress = mixed, progress
         self.tensors = StepTensors(list(model.inputs), dict(model.state), dict(model.variables))
         if loss.input is not None and loss.variable is not None:
             self.tensors.new_input(loss.input, loss.variable, "loss")
@@ -230,7 +269,9 @@ class _StepBuilder:
         """By name, last layer first."""
         names = self._backward_order(loss)
         wrt = [self.tensors.variables[n] for n in names]
-        grads, self.sharing = differentiate(self.model.control_flow, [loss], [seed], wrt)
+        grads, self.sharing = differentiate(
+            self.model.control_flow, [loss], [seed], wrt, self.progress
+        )
         found = {n: g for n, g in zip(names, grads, strict=True) if g is not None}
         if not found:
             frozen = f" ({len(self.frozen)} are frozen)" if self.frozen else ""
@@ -248,6 +289,8 @@ class _StepBuilder:
 
     def _finish(self, trained: list[str]) -> TrainingStep:
         fields = inline_composites(self.sharing([expr for _, expr in self.tensors.results]))
+        if self.mixed:
+            fields = repeat_casts(fields)
         names = [spec.name for spec in self.tensors.inputs] + list(self.tensors.state)
         control_flow = self.model.control_flow
         graph = control_flow.graph([self.tensors.variables[name] for name in names], fields)

@@ -29,6 +29,10 @@ class CheckpointError(DTRError):
     """A checkpoint is damaged, or of another program; names the file and the one to go back to."""
 
 
+class DivergedError(DTRError):
+    """The loss of a training run is no number any more, and the run was to stop there."""
+
+
 class BudgetError(DTRError):
     """The memory budget is too small and nothing is left to evict.
 
@@ -51,7 +55,7 @@ class BudgetError(DTRError):
         """What helps, cheapest first: a larger budget, a smaller batch. Takes seconds."""
         from .explain import remedies
 
-        if self.program is None or self.program.control_flow:
+        if self.program is None:
             return []
         return remedies(self.program, self.budget_bytes, self.needed_budget_bytes)
 
@@ -77,6 +81,12 @@ class ThrashError(DTRError):
         from .advise import automatic_budget
         from .explain import remedies
 
-        if self.program is None or self.program.control_flow:
+        if self.program is None:
             return []
-        return remedies(self.program, self.budget_bytes, automatic_budget(self.program))
+        if self.program.control_flow:  # no budget is known to be enough
+            return remedies(self.program, self.budget_bytes, 2 * self.budget_bytes)
+        needed = automatic_budget(self.program)
+        if needed <= self.budget_bytes:  # with the costs of this machine it was not enough
+            peak = self.program.unbudgeted_peak_bytes
+            needed = max((self.budget_bytes + peak) // 2, self.budget_bytes + 1)
+        return remedies(self.program, self.budget_bytes, needed)

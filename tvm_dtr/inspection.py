@@ -20,7 +20,9 @@ _COPIED = (
 )
 
 
-def inspect_program(path: str | os.PathLike[str]) -> dict[str, Any]:
+def inspect_program(
+    path: str | os.PathLike[str], require_sha256: str | None = None
+) -> dict[str, Any]:
     """Everything worth knowing of a program file, ready for JSON.
 
     ``runs_here`` tells whether this process can run it, ``reason`` why not. Sizes are bytes;
@@ -29,10 +31,11 @@ def inspect_program(path: str | os.PathLike[str]) -> dict[str, Any]:
     operations of one call. ``unbudgeted_peak_bytes`` and ``smallest_budget_bytes`` (by the
     policy dtr-eq) come from a replay.
 
-    Raises ProgramError: the file is missing, no program, damaged or of another format.
+    Raises ProgramError: the file is missing, no program, damaged or of another format, or has not
+    the SHA-256 required.
     """
     file = Path(path)
-    manifest, members = checked_members(file)
+    manifest, members = checked_members(file, require_sha256)
     try:
         return _description(file, manifest, members)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -43,7 +46,7 @@ def inspect_program(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _description(file: Path, manifest: dict[str, Any], members: dict[str, bytes]) -> dict[str, Any]:
     graph = OpGraph.from_dict(manifest["graph"])
-    reason = why_not_here(manifest)
+    reason = why_not_here(file, manifest)
     kernels = _kernels(graph)
     trained = set(manifest["parameter_names"])
     state = [_tensor(s["name"], s["shape"], s["dtype"]) for s in manifest["state"]]

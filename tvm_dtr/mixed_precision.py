@@ -2,10 +2,13 @@
 
 As autocasting elsewhere: matrix products and convolutions take operands rounded to the low type,
 add up in float32 and give a result in the low type; what only moves or compares elements (reshapes,
-relu, max pooling) stays in it; everything else, such as normalizations, exponentials, losses and
-residual sums, is float32. The kernels read and write the low type and multiply in float32, of which
-products of two low numbers are exact: CPUs here have no arithmetic in the low types. The backward
-pass keeps the operands in the low type.
+relu, max pooling) stays in it, and so do a batch normalization and a sum of two tensors in it,
+which are computed in float32; everything else, such as other normalizations, exponentials and
+losses, is float32. The kernels multiply in float32, of which products of two low numbers are exact:
+CPUs here have no arithmetic in the low types.
+
+What the backward pass needs is kept in the low type: a widened copy is made anew for each op that
+reads it, and so is a weight's rounded one.
 """
 
 from __future__ import annotations
@@ -20,7 +23,16 @@ from .errors import ModelError, UsageError
 from .frontend import ImportedModel
 from .optim import Optimizer
 from .optim.accumulation import DYNAMIC, Gating
-from .relay_graph import Expr, dtype_of, infer_local, post_order, rebuild, source_of, stamp
+from .relay_graph import (
+    Expr,
+    calls_op,
+    dtype_of,
+    infer_local,
+    post_order,
+    rebuild,
+    source_of,
+    stamp,
+)
 
 LOW_TYPES = ("float16", "bfloat16")
 _WIDE = "float32"
@@ -28,9 +40,10 @@ _PRODUCTS = frozenset({"nn.dense", "nn.batch_matmul", "nn.conv2d", "nn.conv2d_tr
 _KEEPS = frozenset(
     {
         *("reshape", "transpose", "expand_dims", "squeeze", "nn.batch_flatten", "broadcast_to"),
-        *("nn.relu", "nn.max_pool2d", "concatenate", "strided_slice"),
+        *("nn.relu", "concatenate", "strided_slice"),
     }
 )
+_NARROWED = frozenset({"add", "nn.max_pool2d"})  # computed in float32, where all operands are low
 _BIASES = frozenset({"nn.bias_add", "add"})
 
 
@@ -75,10 +88,56 @@ def use_mixed_precision(model: ImportedModel, low: str) -> None:
     model.running_updates = dict(zip(running, new[count:], strict=True))
 
 
+def repeat_casts(roots: list[Expr]) -> list[Expr]:
+    """``roots`` with a cast of its own for each reader of a widened tensor, and of a weight or
+    softmax in the low type, which are in memory in float32 anyway. Casts are fused with what reads
+    them, or live as long as it runs; one shared by forward and backward pass would be kept.
+
+    Weights are cast before they are transposed, for products read a transposed operand as it is.
+    """
+    table: dict[Expr, Expr] = {}
+    for expr in post_order(roots):
+        new = rebuild(expr, lambda child: _repeated(table[child]))
+        inner = new.args[0] if _is_turned(new) else None
+        table[expr] = inner.args[0] if inner is not None and _is_turned(inner) else new
+    return [table[root] for root in roots]
+
+
+def _repeated(expr: Expr) -> Expr:
+    if not _is_repeated(expr):
+        return expr
+    source = _repeated(expr.args[0])
+    if not _is_turned(source):
+        return relay.Call(expr.op, [source], expr.attrs, expr.type_args, expr.span)
+    cast = relay.Call(expr.op, source.args, expr.attrs, expr.type_args, expr.span)
+    return relay.Call(source.op, [cast], source.attrs, source.type_args, source.span)
+
+
+def _is_repeated(expr: Expr) -> bool:
+    if not calls_op(expr, "cast"):
+        return False
+    if expr.attrs.dtype == _WIDE:
+        return True
+    source = expr.args[0]
+    while calls_op(source, "reshape", "transpose"):
+        source = source.args[0]
+    kept = isinstance(source, relay.Var) or calls_op(source, "nn.softmax")
+    return expr.attrs.dtype in LOW_TYPES and kept
+
+
+def _is_turned(expr: Expr) -> bool:
+    """Whether it is a transpose with all axes reversed, which undoes itself."""
+    if not calls_op(expr, "transpose"):
+        return False
+    axes = expr.attrs.axes
+    return not axes or [int(axis) for axis in axes] == [1, 0]
+
+
 class _Rewriter:
     def __init__(self, low: str) -> None:
         self.low = low
         self.table: dict[Expr, Expr] = {}
+        self.normalized: set[Expr] = set()  # batch normalizations of low tensors
 
     def run(self, roots: list[Expr]) -> list[Expr]:
         for expr in post_order(roots):
@@ -87,7 +146,10 @@ class _Rewriter:
 
     def _visit(self, expr: Expr) -> Expr:
         if not isinstance(expr, relay.Call):
-            return infer_local(rebuild(expr, self.table.__getitem__))
+            new = infer_local(rebuild(expr, self.table.__getitem__))
+            if isinstance(new, relay.TupleGetItem) and new.tuple_value in self.normalized:
+                return _to(new, self.low) if new.index == 0 else new
+            return new
         name = composite_name(expr) or expr.op.name
         args = [self.table[arg] for arg in expr.args]
         source = source_of(expr) or name
@@ -99,7 +161,12 @@ class _Rewriter:
             new = _call(expr, [args[0], _to(args[1], self.low)])
         else:
             new = _call(expr, [_wide(a) for a in args])
-        return _typed(new, args, source)
+        new = _typed(new, args, source)
+        if name in _NARROWED and all(self._is_low(a) for a in args):
+            return _to(new, self.low)
+        if name == "batch_norm" and self._is_low(args[0]):
+            self.normalized.add(new)
+        return new
 
     def _product(self, name: str, call: relay.Call, args: list[Expr]) -> Expr:
         """One op on low operands; its gradient is made of parts that read these alone."""

@@ -65,10 +65,15 @@ class Program:
 
         if self.control_flow:
             raise UsageError(
-                "this program's control flow depends on its data: its ops are not known before "
-                "they run, so it can be neither replayed nor planned; run it with a policy"
+                f"this program has {self.unplanned}: it can be neither replayed nor planned; run "
+                "it with a policy"
             )
         return replay_of_program(self)
+
+    @property
+    def unplanned(self) -> str:
+        """With ``control_flow``, what the program has that no graph tells, in words."""
+        return "control flow that depends on data, so that its ops are not known before they run"
 
     @cached_property
     def unbudgeted_peak_bytes(self) -> int:
@@ -76,8 +81,8 @@ class Program:
         if self.control_flow:
             if self.measured_peak_bytes is None:
                 raise UsageError(
-                    "this program's control flow depends on its data: its peak without a budget is "
-                    "known only after program.measure(inputs); or give the budget in bytes"
+                    f"this program has {self.unplanned}: its peak without a budget is known only "
+                    "after program.measure(inputs); or give the budget in bytes"
                 )
             return self.measured_peak_bytes
         return self.replay.run(steps=2)["peak_bytes"]
@@ -164,11 +169,15 @@ class Program:
         write_program(self, Path(path))
 
     @staticmethod
-    def load(path: str | Path) -> Program:
-        """Read a program file. Raises ProgramError: see tvm_dtr.program_file.read_program."""
+    def load(path: str | Path, *, require_sha256: str | None = None) -> Program:
+        """Read a program file, which holds native code: load only what you trust.
+
+        ``require_sha256``: refuse any file but the one with this SHA-256, in hexadecimal. Raises
+        ProgramError and UsageError: see tvm_dtr.program_file.read_program.
+        """
         from tvm_dtr.program_file import read_program
 
-        return read_program(Path(path))
+        return read_program(Path(path), require_sha256)
 
 
 MANIFEST = "manifest.json"  # the first member of the archive
@@ -191,6 +200,6 @@ def private_folder() -> Path:
     return Path(folder)
 
 
-def load(path: str | os.PathLike[str]) -> Program:
+def load(path: str | os.PathLike[str], *, require_sha256: str | None = None) -> Program:
     """Reads a program that ``Program.save`` wrote; see :meth:`Program.load`."""
-    return Program.load(Path(path))
+    return Program.load(Path(path), require_sha256=require_sha256)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
+import re
 import zipfile
 import zlib
 from dataclasses import asdict
@@ -28,7 +30,7 @@ from tvm_dtr.compile.target import (
     missing_features,
     required_features,
 )
-from tvm_dtr.errors import ProgramError
+from tvm_dtr.errors import ProgramError, UsageError
 from tvm_dtr.onnx_export import ModelSource
 from tvm_dtr.program import MANIFEST, Program, private_folder
 from tvm_dtr.training import Result, TensorSpec
@@ -38,7 +40,18 @@ FORMAT_VERSION = 1
 BYTECODE = "bytecode.ro"
 LIBRARY = "kernels.so"
 MODEL = "model.onnx"  # without the weights, which are in the state
+_MEMBERS = re.compile(r"bytecode\.ro|kernels\.so|model\.onnx|state/\d{1,9}\.npy", re.ASCII)
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same program gives the same bytes
+# What reading data of another kind than write_program writes ends in.
+_NOT_AS_WRITTEN = (
+    KeyError,
+    IndexError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 _REBUILD = "rebuild it with `tvm-dtr build`"
 
 
@@ -73,22 +86,29 @@ def manifest_seal(manifest: bytes) -> bytes:
     return b"manifest sha256 " + hashlib.sha256(manifest).hexdigest().encode()
 
 
-def read_program(path: Path) -> Program:
+def read_program(path: Path, require_sha256: str | None = None) -> Program:
     """Read a program file and unpack its library into a private folder.
 
-    Raises ProgramError, one line that names the file, what was found, what was expected and what
-    to do: the file is missing, no program or damaged, of another format or TVM version, or for
-    a CPU that this machine is not.
+    Nothing is unpacked and no native code loaded before all else in the file was found in order.
+    ``require_sha256``: what the SHA-256 of the whole file must be, in hexadecimal.
+
+    Raises:
+        ProgramError: one line that names the file, what was found, what was expected and what to
+            do: the file is missing, no program or damaged, of another format or TVM version, for a
+            CPU that this machine is not, or not the one required.
+        UsageError: ``require_sha256`` is no SHA-256.
     """
-    manifest, members = checked_members(path)
-    reason = why_not_here(manifest)
+    manifest, members = checked_members(path, require_sha256)
+    reason = why_not_here(path, manifest)
     if reason is not None:
         raise ProgramError(f"{path}: {reason}; {_REBUILD} on this machine")
+    known = contents(path, manifest, members)
     try:
-        return _program(manifest, members)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return _with_native_code(known, members)
+    except tvm.TVMError as error:
         raise ProgramError(
-            f"{path}: the manifest is not complete ({error!r}); {_REBUILD}"
+            f"{path}: its native code cannot be loaded ({str(error).strip().splitlines()[-1]}); "
+            f"{_REBUILD}"
         ) from error
 
 
@@ -102,7 +122,7 @@ def program_from(content: bytes) -> Program:
         manifest = json.loads(archive.read(MANIFEST))
         _check_format(Path(MANIFEST), manifest)
         members = {name: archive.read(name) for name in manifest["sha256"]}
-    return _program(manifest, members)
+    return _with_native_code(contents(Path(MANIFEST), manifest, members), members)
 
 
 def _manifest(program: Program, members: dict[str, bytes]) -> dict[str, Any]:
@@ -130,13 +150,16 @@ def _manifest(program: Program, members: dict[str, bytes]) -> dict[str, Any]:
     }
 
 
-def checked_members(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+def checked_members(
+    path: Path, require_sha256: str | None = None
+) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Manifest and members of a whole program file of this format, for whatever machine.
 
-    Raises ProgramError as read_program does.
+    Raises ProgramError and UsageError as read_program does.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(_required(path, require_sha256)) as archive:
+            _check_archive(path, archive)
             text, seal = archive.read(MANIFEST), archive.comment
             manifest = json.loads(text)
             _check_format(path, manifest)
@@ -145,24 +168,61 @@ def checked_members(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
                     f"{path}: the manifest does not match its checksum, it was changed after "
                     f"`tvm-dtr build` wrote it; {_REBUILD}"
                 )
-            # Only what the manifest names is read, and nothing is unpacked under its own name.
-            members = {name: archive.read(name) for name in manifest["sha256"]}
+            sums = {str(name): str(digest) for name, digest in manifest["sha256"].items()}
+            members = {name: archive.read(name) for name in sums}
     except FileNotFoundError as error:
         raise ProgramError(f"{path}: no such file; build it with `tvm-dtr build`") from error
     except OSError as error:
         raise ProgramError(f"cannot read {path}: {error.strerror or error}") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         _damaged(path, f"not a whole program file ({error})", error)
-    except (KeyError, TypeError, ValueError) as error:
+    except _NOT_AS_WRITTEN as error:
         _damaged(path, f"not a program file, or one that lost members ({error})", error)
-    for name, expected in manifest["sha256"].items():
+    for name, expected in sums.items():
         found = hashlib.sha256(members[name]).hexdigest()
         if found != expected:
             raise ProgramError(
-                f"{path}: '{name}' has checksum {found[:12]}, expected {str(expected)[:12]}; "
-                f"{_REBUILD}"
+                f"{path}: '{name}' has checksum {found[:12]}, expected {expected[:12]}; {_REBUILD}"
             )
     return manifest, members
+
+
+def _required(path: Path, require_sha256: str | None) -> Path | io.BytesIO:
+    """The file; where its checksum is required, the bytes that had it, whatever comes after."""
+    if require_sha256 is None:
+        return path
+    expected = require_sha256.strip().lower()
+    if not re.fullmatch("[0-9a-f]{64}", expected):
+        raise UsageError(
+            f"require_sha256 is {require_sha256[:80]!r}, expected the 64 hexadecimal digits that "
+            "`sha256sum` prints"
+        )
+    content = path.read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if found != expected:
+        raise ProgramError(
+            f"{path}: found SHA-256 {found}, expected {expected}: it is not the file that you "
+            "require, and nothing in it was looked at"
+        )
+    return io.BytesIO(content)
+
+
+def _check_archive(path: Path, archive: zipfile.ZipFile) -> None:
+    """Nothing but what write_program writes: known names, each once, stored, within the file."""
+    entries = archive.infolist()
+    names = [entry.filename for entry in entries]
+    if MANIFEST not in names:
+        raise KeyError("no program manifest")
+    if len(set(names)) < len(names):
+        _damaged(path, "it has several members of one name", None)
+    for entry in entries:
+        if entry.filename != MANIFEST and not _MEMBERS.fullmatch(entry.filename):
+            _damaged(path, f"it has a member {entry.filename!r}, which no program has", None)
+        if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
+            _damaged(path, f"its member {entry.filename!r} is compressed or encrypted", None)
+    size = archive.fp.seek(0, os.SEEK_END) if archive.fp is not None else 0
+    if sum(max(entry.file_size, entry.compress_size) for entry in entries) > size:
+        _damaged(path, "its members claim to be larger than the file", None)
 
 
 def _damaged(path: Path, what: str, cause: BaseException | None = None) -> NoReturn:
@@ -182,8 +242,18 @@ def _check_format(path: Path, manifest: dict[str, Any]) -> None:
         )
 
 
-def why_not_here(manifest: dict[str, Any]) -> str | None:
-    """Why this process cannot run a program, or None: what was found and what was expected."""
+def why_not_here(path: Path, manifest: dict[str, Any]) -> str | None:
+    """Why this process cannot run a program, or None: what was found and what was expected.
+
+    Raises ProgramError where the manifest does not tell.
+    """
+    try:
+        return _why_not_here(manifest)
+    except _NOT_AS_WRITTEN as error:
+        _incomplete(path, error)
+
+
+def _why_not_here(manifest: dict[str, Any]) -> str | None:
     expectations = [("TVM", "tvm_version", tvm_version()), ("machine", "machine", machine())]
     for what, key, expected in expectations:
         if manifest[key] != expected:
@@ -197,31 +267,49 @@ def why_not_here(manifest: dict[str, Any]) -> str | None:
     return None
 
 
-def _program(manifest: dict[str, Any], members: dict[str, bytes]) -> Program:
+def contents(path: Path, manifest: dict[str, Any], members: dict[str, bytes]) -> dict[str, Any]:
+    """What a Program is made of, native code apart, checked.
+
+    Raises ProgramError where the manifest is not complete, or members do not fit it.
+    """
+    try:
+        return _contents(manifest, members)
+    except _NOT_AS_WRITTEN as error:
+        _incomplete(path, error)
+
+
+def _incomplete(path: Path, error: Exception) -> NoReturn:
+    raise ProgramError(f"{path}: the manifest is not complete ({error!r}); {_REBUILD}") from error
+
+
+def _contents(manifest: dict[str, Any], members: dict[str, bytes]) -> dict[str, Any]:
+    state = [_spec(entry) for entry in manifest["state"]]
+    arrays = [_array(members[f"state/{i}.npy"], spec) for i, spec in enumerate(state)]
+    graph = _graph(manifest["graph"], manifest["threads"])
+    for needed in (BYTECODE, LIBRARY):
+        if needed not in members:
+            raise KeyError(needed)
+    return {
+        "graph": graph,
+        "inputs": [_spec(entry) for entry in manifest["inputs"]],
+        "state": state,
+        "results": [Result(**entry) for entry in manifest["results"]],
+        "initial_state": {spec.name: data for spec, data in zip(state, arrays, strict=True)},
+        "parameter_names": manifest["parameter_names"],
+        "control_flow": manifest.get("control_flow", False),
+        "measured_peak_bytes": manifest.get("measured_peak_bytes"),
+        "accumulate": manifest.get("accumulate", 1),
+        "source": _source(manifest.get("source"), members),
+        "target": manifest["target"],
+    }
+
+
+def _with_native_code(known: dict[str, Any], members: dict[str, bytes]) -> Program:
     library_path = private_folder() / LIBRARY
     library_path.write_bytes(members[LIBRARY])
     library = tvm.runtime.load_module(str(library_path))
     executable = Executable.load_exec(bytearray(members[BYTECODE]), library)
-    state = [_spec(entry) for entry in manifest["state"]]
-    arrays = [members[f"state/{index}.npy"] for index in range(len(state))]
-    return Program(
-        executable=executable,
-        graph=_graph(manifest["graph"], manifest["threads"]),
-        inputs=[_spec(entry) for entry in manifest["inputs"]],
-        state=state,
-        results=[Result(**entry) for entry in manifest["results"]],
-        initial_state={
-            spec.name: np.load(io.BytesIO(data), allow_pickle=False)
-            for spec, data in zip(state, arrays, strict=True)
-        },
-        parameter_names=manifest["parameter_names"],
-        control_flow=manifest.get("control_flow", False),
-        measured_peak_bytes=manifest.get("measured_peak_bytes"),
-        accumulate=manifest.get("accumulate", 1),
-        source=_source(manifest.get("source"), members),
-        target=manifest["target"],
-        library_path=str(library_path),
-    )
+    return Program(executable=executable, library_path=str(library_path), **known)
 
 
 def _graph(data: dict[str, Any], built_with_threads: int) -> OpGraph:
@@ -248,7 +336,21 @@ def _source(entry: dict[str, Any] | None, members: dict[str, bytes]) -> ModelSou
 
 
 def _spec(entry: dict[str, Any]) -> TensorSpec:
-    return TensorSpec(**(entry | {"shape": tuple(entry["shape"])}))
+    children = entry.get("children")
+    lists = {"shape": tuple(entry["shape"]), "children": children and tuple(children)}
+    return TensorSpec(**(entry | lists))
+
+
+def _array(data: bytes, spec: TensorSpec) -> np.ndarray:
+    """A tensor of the state. Raises ValueError where it is not as the manifest says: nothing is
+    allocated for a shape that the data does not fill."""
+    stream = io.BytesIO(data)
+    if np.lib.format.read_magic(stream) != (1, 0):
+        raise ValueError(f"the array of '{spec.name}' is of another version")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    if shape != spec.shape or math.prod(shape) * dtype.itemsize != len(data) - stream.tell():
+        raise ValueError(f"the array of '{spec.name}' has not the bytes of {spec.shape}")
+    return np.load(io.BytesIO(data), allow_pickle=False)
 
 
 def _npy(array: np.ndarray) -> bytes:

@@ -6,27 +6,13 @@ Deep networks have tens of thousands of calls in a row; every walk here keeps it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from tvm import IRModule, TVMError, relay, tir
-from tvm.ir import Op
 from tvm.ir.diagnostics import override_renderer
 from tvm.relay.expr import ExprWithOp as Expr
 
-
-def children(expr: Expr) -> list[Expr]:
-    """What ``expr`` is computed from, in evaluation order."""
-    if isinstance(expr, relay.Call):
-        return [expr.op, *expr.args] if _calls_value(expr) else list(expr.args)
-    if isinstance(expr, relay.Tuple):
-        return list(expr.fields)
-    if isinstance(expr, relay.TupleGetItem):
-        return [expr.tuple_value]
-    return []
-
-
-def _calls_value(call: relay.Call) -> bool:
-    """Whether what is called is itself computed: a closure, such as a pullback."""
-    return isinstance(call.op, relay.TupleGetItem)
+from .relay_facts import address, called, children, name_of, remembered
 
 
 def post_order(roots: Iterable[Expr], known: Iterable[Expr] = ()) -> list[Expr]:
@@ -34,18 +20,38 @@ def post_order(roots: Iterable[Expr], known: Iterable[Expr] = ()) -> list[Expr]:
 
     The order is the one of a depth-first evaluation. Nothing at or below ``known`` is visited.
     """
-    seen = set(known)
+    seen = set(map(address, known))
     order: list[Expr] = []
     stack = [(root, False) for root in reversed(list(roots))]
     while stack:
         expr, ready = stack.pop()
         if ready:
             order.append(expr)
-        elif expr not in seen:
-            seen.add(expr)
+        elif (key := address(expr)) not in seen:
+            seen.add(key)
             stack.append((expr, True))
             stack.extend((child, False) for child in reversed(children(expr)))
     return order
+
+
+class ExprMap:
+    """What is known of expressions, told apart by identity. (A dict asks TVM for each hash.)"""
+
+    def __init__(self, pairs: Iterable[tuple[Expr, Any]] = ()) -> None:
+        self.entries = {address(expr): (expr, value) for expr, value in pairs}
+
+    def __getitem__(self, expr: Expr) -> Any:
+        return self.entries[address(expr)][1]
+
+    def __setitem__(self, expr: Expr, value: Any) -> None:
+        self.entries[address(expr)] = (expr, value)  # held, so that its address stays its own
+
+    def __contains__(self, expr: Expr) -> bool:
+        return address(expr) in self.entries
+
+    def get(self, expr: Expr, default: Any = None) -> Any:
+        entry = self.entries.get(address(expr))
+        return default if entry is None else entry[1]
 
 
 def rebuild(expr: Expr, mapped: Callable[[Expr], Expr], span: relay.Span | None = None) -> Expr:
@@ -53,11 +59,12 @@ def rebuild(expr: Expr, mapped: Callable[[Expr], Expr], span: relay.Span | None 
     old = children(expr)
     new = [mapped(child) for child in old]
     restamp = span is not None and isinstance(expr, relay.Call) and expr.span is None
-    if not restamp and all(a.same_as(b) for a, b in zip(old, new, strict=True)):
+    if not restamp and all(a is b or a.same_as(b) for a, b in zip(old, new, strict=True)):
         return expr
     if isinstance(expr, relay.Call):
         span = span if restamp else expr.span
-        op = new.pop(0) if _calls_value(expr) else expr.op
+        op = called(expr)
+        op = new.pop(0) if isinstance(op, relay.TupleGetItem) else op
         return relay.Call(op, new, expr.attrs, expr.type_args, span)
     if isinstance(expr, relay.Tuple):
         return relay.Tuple(new)
@@ -68,8 +75,11 @@ def substitute(
     roots: list[Expr], replacements: dict[Expr, Expr], span: relay.Span | None = None
 ) -> list[Expr]:
     """``roots`` with expressions replaced; calls without a source get ``span``."""
-    table = dict(replacements)
-    for expr in post_order(roots, known=table):
+    return _substitute(roots, ExprMap(replacements.items()), span)
+
+
+def _substitute(roots: list[Expr], table: ExprMap, span: relay.Span | None) -> list[Expr]:
+    for expr in post_order(roots, known=[known for known, _ in table.entries.values()]):
         table[expr] = rebuild(expr, table.__getitem__, span)
     return [table[root] for root in roots]
 
@@ -77,34 +87,57 @@ def substitute(
 def stamp(roots: list[Expr], known: Iterable[Expr], source: str) -> list[Expr]:
     """Write ``source`` (an ONNX node) as the span of every call of ``roots`` above ``known``."""
     span = relay.Span(relay.SourceName(source), 0, 0, 0, 0)
-    return substitute(roots, {expr: expr for expr in known}, span)
+    return _substitute(roots, ExprMap((expr, expr) for expr in known), span)
 
 
 def source_of(expr: Expr) -> str | None:
     """The source written by :func:`stamp`, or None."""
-    return expr.span.source_name.name if getattr(expr, "span", None) is not None else None
+    return remembered("source", expr, _source_of)
+
+
+def _source_of(expr: Expr) -> str | None:
+    span = getattr(expr, "span", None)
+    return span.source_name.name if span is not None else None
 
 
 def calls_op(expr: Expr, *names: str) -> bool:
     """Whether ``expr`` is a call of a Relay op of one of these names."""
-    return isinstance(expr, relay.Call) and isinstance(expr.op, Op) and expr.op.name in names
+    return isinstance(expr, relay.Call) and name_of(expr) in names
 
 
 class DynamicShapeError(Exception):
     """A size is asked for that is known at run time only."""
 
 
+def is_tensor(expr: Expr) -> bool:
+    """Whether a type-inferred expression is one tensor, not a tuple of them."""
+    return remembered("is_tensor", expr, _is_tensor)
+
+
+def _is_tensor(expr: Expr) -> bool:
+    return isinstance(expr.checked_type, relay.TensorType)
+
+
 def tensor_type(expr: Expr) -> tuple[tuple[int, ...], str]:
     """Shape and dtype of a type-inferred tensor expression."""
+    return remembered("type", expr, _tensor_type)
+
+
+def _tensor_type(expr: Expr) -> tuple[tuple[int, ...], str]:
     checked = expr.checked_type
-    if is_dynamic(expr):
+    shape = checked.shape[:]
+    if any(isinstance(d, tir.Any) for d in shape):
         raise DynamicShapeError(f"the size of a {checked.dtype} tensor is known at run time only")
-    return tuple(int(d) for d in checked.shape), checked.dtype
+    return tuple(int(d) for d in shape), checked.dtype
 
 
 def is_dynamic(expr: Expr) -> bool:
     """Whether some size of a tensor expression is known at run time only."""
-    return any(isinstance(d, tir.Any) for d in expr.checked_type.shape)
+    try:
+        tensor_type(expr)
+    except DynamicShapeError:
+        return True
+    return False
 
 
 def shape_of(expr: Expr) -> tuple[int, ...]:
@@ -114,6 +147,10 @@ def shape_of(expr: Expr) -> tuple[int, ...]:
 
 def dtype_of(expr: Expr) -> str:
     """Dtype of a type-inferred tensor expression."""
+    return remembered("dtype", expr, _dtype_of)
+
+
+def _dtype_of(expr: Expr) -> str:
     return expr.checked_type.dtype
 
 

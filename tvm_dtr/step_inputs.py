@@ -23,6 +23,8 @@ class Spec(Protocol):
     def classes(self) -> int | None: ...
     @property
     def default(self) -> float | None: ...
+    @property
+    def children(self) -> tuple[str, str] | None: ...
 
 
 def check_inputs(specs: Sequence[Spec], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -68,6 +70,7 @@ def _check(
             _check_names(expected[name], arrays[name].shape, sizes)
         except ValueError as error:
             problems.append(f"{what} '{name}': {error}")
+    problems += [p for s in specs if s.children is not None for p in _tree_problems(s, arrays)]
     if problems:
         raise InputError("; ".join(problems))
     return arrays
@@ -109,6 +112,32 @@ def _check_classes(spec: Spec, array: np.ndarray) -> None:
     low, high = int(array.min()), int(array.max())
     if low < 0 or high >= spec.classes:
         raise ValueError(f"expected values 0 to {spec.classes - 1}, got {low} to {high}")
+
+
+def _tree_problems(spec: Spec, arrays: Mapping[str, np.ndarray]) -> list[str]:
+    """What is wrong with the tree of this root, if all of it is there: a fold that meets a node
+    again might never end."""
+    left, right = spec.children or ("", "")
+    if not {spec.name, left, right} <= arrays.keys():
+        return []
+    children = {left: arrays[left].tolist(), right: arrays[right].tolist()}
+    count = min(map(len, children.values()))
+    seen = bytearray(count)
+    waiting = [(spec.name, int(arrays[spec.name].ravel()[0]))]
+    while waiting:
+        where, node = waiting.pop()
+        if not 0 <= node < count:
+            return [f"input '{where}': node {node} is none of the tree's {count} nodes"]
+        if seen[node]:
+            return [
+                f"inputs '{left}' and '{right}' are no tree: node {node} is reached from the root "
+                f"{arrays[spec.name]} more than once; each node needs one parent, and no cycles"
+            ]
+        seen[node] = 1
+        if children[left][node] >= 0:  # else a leaf
+            below = [(f"{side}[{node}]", children[side][node]) for side in (left, right)]
+            waiting.extend(below)
+    return []
 
 
 def _converts(given: np.dtype, expected: np.dtype, is_typed: bool) -> bool:

@@ -54,10 +54,15 @@ class ParameterUpdates:
     """Turns the gradients of a step into results: updates, or the gradients themselves."""
 
     def __init__(
-        self, tensors: StepTensors, optimizer: Optimizer | None, clipping: Clipping, gating: Gating
+        self,
+        tensors: StepTensors,
+        optimizer: Optimizer | None,
+        clipping: Clipping,
+        gating: Gating,
+        return_gradients: bool = False,
     ) -> None:
         self.tensors, self.optimizer, self.clipping = tensors, optimizer, clipping
-        self.gating = gating
+        self.gating, self.return_gradients = gating, return_gradients
         self._number: Expr | None = None
 
     @cached_property
@@ -68,9 +73,10 @@ class ParameterUpdates:
     def add(self, gradients: Mapping[str, Expr]) -> None:
         """In the order of ``gradients``: the last layer's first."""
         found = self._clipped(self.gate.gathered(gradients))
-        if self.optimizer is None:
+        if self.optimizer is None or self.return_gradients:
             for name, gradient in found.items():
                 self.tensors.add(f"grad:{name}", "output", gradient)
+        if self.optimizer is None:
             return
         scalars = self._scalars(self.optimizer)
         for name, gradient in found.items():

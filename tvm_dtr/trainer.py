@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from .checkpoint import (
     read_checkpoint,
 )
 from .data import Batches, open_data, prefetched
-from .errors import CheckpointError, UsageError
+from .errors import CheckpointError, DivergedError, InputError, UsageError
 from .learning_rates import Constant, Schedule
 from .optim import LEARNING_RATE
 from .training_metrics import MetricsFile
@@ -66,6 +68,8 @@ class Trainer:
         checkpoint_dir: where to keep checkpoints, the last ``keep`` of them; one is written every
             ``checkpoint_every`` steps (None: after each epoch), when the run stops and at its end.
         metrics: a file that takes a line of JSON per record.
+        stop_on_nan: raise DivergedError at the first step whose loss is infinite or NaN, with the
+            checkpoints before it kept as they are; else the run warns once and goes on.
         callbacks: Callback objects, called in order.
 
     Raises:
@@ -89,6 +93,7 @@ class Trainer:
         checkpoint_every: int | None = None,
         keep: int = 3,
         metrics: str | os.PathLike[str] | None = None,
+        stop_on_nan: bool = False,
         callbacks: Sequence[Callback] = (),
     ) -> None:
         self.vm = vm
@@ -104,6 +109,7 @@ class Trainer:
         self.folder = None if checkpoint_dir is None else CheckpointFolder(checkpoint_dir, keep)
         self.checkpoint_every = _count("checkpoint_every", checkpoint_every)
         self.metrics = None if metrics is None else MetricsFile(metrics)
+        self.stop_on_nan, self._has_diverged = stop_on_nan, False
         self.callbacks = list(callbacks)
         self.position = Position(data=self.data.identity())
         #: Whether the latest run ended before its end: stop() or a signal.
@@ -144,7 +150,7 @@ class Trainer:
         Raises:
             CheckpointError: the checkpoint is damaged or of another program. UsageError: the
                 folder holds checkpoints of an earlier run and ``resume`` is not set.
-            InputError, BudgetError, ThrashError: as vm.step.
+            DivergedError: see ``stop_on_nan``. InputError, BudgetError, ThrashError: as vm.step.
         """
         self.stopped = False
         with contextlib.ExitStack() as stack:
@@ -190,10 +196,12 @@ class Trainer:
             else float(self.schedule(position.step // self.program.accumulate))
         )
         given = {} if rate is None else {LEARNING_RATE: rate}
-        outputs = self.vm.step(**batch, **given)
+        outputs = self._stepped(batch, given)
         position.step += 1
         position.batch += 1
         record = self._record(outputs, rate)
+        if "loss" in outputs and not math.isfinite(record["loss"]):
+            self._tell_of_divergence(record)
         self.last_step = record
         position.loss_sum += record["loss"]
         if self.metrics is not None:
@@ -203,6 +211,28 @@ class Trainer:
         every = self.checkpoint_every
         if every is not None and position.step % every == 0:
             self._save()
+
+    def _stepped(self, batch: Mapping[str, Any], given: Mapping[str, float]) -> Mapping[str, Any]:
+        try:
+            return self.vm.step(**batch, **given)
+        except InputError as error:
+            position, name = self.position, getattr(self.data, "name", "data")
+            where = f"epoch {position.epoch + 1}, batch {position.batch + 1}"
+            raise InputError(f"{name}, {where}: {error}") from error
+
+    def _tell_of_divergence(self, record: StepRecord) -> None:
+        before = self.last_step.get("loss")
+        was = "" if before is None else f" (it was {before:.4g} at the step before)"
+        message = (
+            f"the loss is {record['loss']} at step {record['step']}{was}: lower the learning rate "
+            "(--lr), raise it slowly (--warm-up), clip gradients (--clip-norm 1), and look for "
+            "infinite values in the data"
+        )
+        if self.stop_on_nan:
+            raise DivergedError(message)
+        if not self._has_diverged:
+            warnings.warn(message, stacklevel=4)
+        self._has_diverged = True
 
     def _record(self, outputs: Mapping[str, Any], rate: float | None) -> StepRecord:
         stats = self.vm.stats
@@ -227,7 +257,8 @@ class Trainer:
             "loss": self.position.loss_sum / max(self.position.batch, 1),
         }
         if self.evaluate is not None:
-            record |= {name: _plain(value) for name, value in self.evaluate(self.vm).items()}
+            for name, value in self.evaluate(self.vm).items():
+                record[f"validation_{name}" if name in record else name] = _plain(value)
         self.position.epoch += 1
         self.position.batch = 0
         self.position.loss_sum = 0.0

@@ -17,7 +17,8 @@ class TensorSpec:
 
     ``shape``: a name stands for a size that may change from step to step; the same name is the
     same size. ``classes``: its values are 0 to ``classes - 1``, if set. ``default``: what a scalar
-    is where a step is given none.
+    is where a step is given none. ``children``: its value is the root of the binary tree whose left
+    and right children of each node are in these inputs.
     """
 
     name: str
@@ -25,6 +26,7 @@ class TensorSpec:
     dtype: str
     classes: int | None = None
     default: float | None = None
+    children: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)

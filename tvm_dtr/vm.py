@@ -26,12 +26,12 @@ from .vm_arguments import (
     check_policy,
     is_executable,
     is_memory_cfg,
-    overwrite_marks,
     signed_seed,
 )
 from .vm_errors import error_of
 from .vm_measurements import Measurements
 from .vm_parameters import Parameters
+from .vm_sizes import Sizes
 from .vm_tracing import Tracing
 
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
@@ -39,7 +39,7 @@ import tvm
 from tvm.runtime import vm as tvm_vm
 
 
-class VirtualMachine(Measurements, Tracing, tvm_vm.VirtualMachine):
+class VirtualMachine(Measurements, Sizes, Tracing, tvm_vm.VirtualMachine):
     """TVM's Relay VM with a hard memory budget (Dynamic Tensor Rematerialization).
 
     Args:
@@ -100,6 +100,7 @@ class VirtualMachine(Measurements, Tracing, tvm_vm.VirtualMachine):
         self._program = None if is_executable(program) else program
         if self._program is not None and not in_place:
             self._program = self._program.out_of_place()
+        self._running = self._program  # of a SymbolicProgram: the one of the last step's sizes
         executable = program if self._program is None else program.executable
         if not isinstance(executable, tvm_vm.Executable):
             executable = tvm_vm.Executable(executable)
@@ -130,6 +131,7 @@ class VirtualMachine(Measurements, Tracing, tvm_vm.VirtualMachine):
         )
         self._setup_device([tvm.cpu()] if device is None else device, None)
         self._state: dict[str, Any] = {}
+        self._chooses, self._thrash_limit = policy == "auto", limit
         self._steps = 0
         self._last: dict[str, Any] = {}
         self._started: float | None = None
@@ -160,10 +162,12 @@ class VirtualMachine(Measurements, Tracing, tvm_vm.VirtualMachine):
         if planner is None:
             return policy
         if self._program is None or self._program.control_flow:
-            what = "an executable" if self._program is None else "a program with control flow"
+            what = "an executable has none"
+            if self._program is not None:
+                what = f"this one has {self._program.unplanned}"
             raise UsageError(
                 f"policy '{policy}' plans for programs of tvm_dtr.build, whose ops are known "
-                f"ahead: {what} runs with auto or another policy"
+                f"ahead: {what}; run it with auto or another policy"
             )
         if budget is not None:
             self.planned_steps = PlannedSteps(self._program, budget, planner, seed)
@@ -181,17 +185,6 @@ class VirtualMachine(Measurements, Tracing, tvm_vm.VirtualMachine):
         self.planned_steps.begin()
         self._follow(self.planned_steps.next_program(wait=True))
         return self.planned_steps.schedule is not None
-
-    def _follow(self, program: Any) -> None:
-        if program is not None:
-            self._call("follow", program.executable.mod)
-            self._exec = program.executable
-            self._mark_overwrites(program.graph)
-
-    def _mark_overwrites(self, graph: Any) -> None:
-        marks = overwrite_marks(graph)
-        if len(marks):
-            self.module["set_overwrites"](tvm.nd.array(marks), bool(graph.scheduled))
 
     def _attach(self, executable: tvm_vm.Executable) -> None:
         """What the base class does for the stock VM's module."""
@@ -242,6 +235,7 @@ class VirtualMachine(Measurements, Tracing, tvm_vm.VirtualMachine):
         self.module["reset_peak"]()
         self.module["trace_step"](self._steps)
         self._last = {}
+        self._change_to_sizes_of(arrays)
         if self.planned_steps is not None:
             self._follow(self.planned_steps.next_program())
         self._started = time.perf_counter()
@@ -383,7 +377,8 @@ class VirtualMachine(Measurements, Tracing, tvm_vm.VirtualMachine):
         cost = np.array([-1.0 if k is None else k.cost_ns for k in found], "float64")
         workspace = np.array([-1 if k is None else k.workspace_bytes for k in found], "int64")
         total = sum(graph.kernels[op.kernel].cost_ns for op in graph.ops)
-        self.module["set_costs"](tvm.nd.array(cost), tvm.nd.array(workspace), float(total))
+        if names:
+            self.module["set_costs"](tvm.nd.array(cost), tvm.nd.array(workspace), float(total))
 
     def _call(self, name: str, *args: Any) -> Any:
         """Calls a function of the module; what it tells the caller comes out as our errors."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .budget import format_bytes
 from .errors import BudgetError, DTRError, InputError, ThrashError, UsageError
-from .explain import held_by_op
+from .explain import held_by_op, name_holders, sources_of
 
 if TYPE_CHECKING:
     from .vm import VirtualMachine
@@ -26,13 +26,20 @@ def error_of(machine: VirtualMachine, details: dict[str, Any]) -> DTRError:
         return _budget_error(machine, message, details)
     if kind == "ThrashError":
         budget = machine.counters()["budget_bytes"]
-        holders = [] if machine._program is None else held_by_op(machine._program, None)
-        facts = {"budget_bytes": budget, "holders": holders, "program": machine._program}
+        holders = [] if machine._running is None else held_by_op(machine._running, None)
+        facts = {"budget_bytes": budget, "holders": holders, "program": machine._running}
         return ThrashError(message, **details, **facts)
     return _ERRORS[kind](message)
 
 
 def _budget_error(machine: VirtualMachine, message: str, details: dict[str, Any]) -> BudgetError:
+    program = machine._running
+    if program is not None:
+        name_holders(program, details["holders"])
+        kernel = details.get("op")
+        node = sources_of(program).get(kernel) if kernel else None
+        if node is not None and node.node != kernel:
+            message = message.replace(f"at {kernel}", f"at {node.label()} (kernel {kernel})", 1)
     held = [
         f"{h['name']} {format_bytes(h['bytes'])} ({'pinned' if h['pinned'] else 'locked'})"
         for h in details["holders"][:_HOLDERS_SHOWN]
@@ -40,8 +47,4 @@ def _budget_error(machine: VirtualMachine, message: str, details: dict[str, Any]
     more = len(details["holders"]) - len(held)
     if held:
         message += f"; held: {', '.join(held)}" + (f" and {more} more" if more else "")
-    if machine._program is not None:
-        roles = {h["name"]: h["role"] for h in held_by_op(machine._program, None)}
-        for holder in details["holders"]:
-            holder["role"] = roles.get(holder["name"], "activations and gradients")
-    return BudgetError(message, **details, program=machine._program)
+    return BudgetError(message, **details, program=program)

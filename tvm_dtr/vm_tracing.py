@@ -16,6 +16,7 @@ class Tracing:
     """A part of VirtualMachine: starts and ends recordings."""
 
     module: Any
+    _program: Any
     _call: Callable[..., Any]  # VirtualMachine's
 
     def start_trace(self, path: str | os.PathLike[str], name: str = "program") -> None:
@@ -25,11 +26,13 @@ class Tracing:
         ``tvm-dtr trace`` and ``tvm_dtr.trace.read_events`` read it. ``name`` is its title.
 
         Raises:
-            UsageError: the file cannot be written.
+            UsageError: the file cannot be written, or sizes change: trace one of them.
         """
         from .trace.format import encode_header
         from .trace.header import make_header
+        from .vm_sizes import refuse_sizes
 
+        refuse_sizes(self._program, "a trace")
         header = bytearray(encode_header(make_header(self, name)))
         self._call("trace_events", os.fspath(path), header)
 

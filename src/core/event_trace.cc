@@ -18,6 +18,19 @@ uint64_t Nanoseconds(double seconds) {
   return static_cast<uint64_t>(std::llround(std::max(0.0, seconds) * 1e9));
 }
 
+// 40 bits over whole records: the sum of their 64-bit words and the sum of those sums (Fletcher,
+// 1982), mixed.
+uint64_t Checksum(const void* records, size_t bytes) {
+  auto* data = static_cast<const char*>(records);
+  uint64_t first = 0, second = 0;
+  for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+    uint64_t word;
+    std::memcpy(&word, data + at, sizeof word);
+    second += first += word;
+  }
+  return ((first ^ (second << 32 | second >> 32)) * 0x9E3779B97F4A7C15u) >> 24;
+}
+
 template <typename T>
 void SetAt(std::vector<T>* values, size_t index, T value) {
   if (values->size() <= index) values->resize(index + 1, kNone);
@@ -30,7 +43,7 @@ EventTrace::EventTrace(const std::string& path, const std::string& header, const
     : runtime_(runtime),
       path_(path),
       file_(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)),
-      buffer_(new Record[kBufferRecords]),
+      buffer_(new Record[kBufferRecords + 1]),
       last_(Clock::now()) {
   if (file_ < 0) throw std::runtime_error(path + ": " + std::strerror(errno));
   Write(header.data(), header.size());
@@ -75,11 +88,14 @@ void EventTrace::InvokeEnd(InvokeResult result) {
 }
 
 void EventTrace::Note(const std::string& json) {
-  Add(TraceKind::kNote, 0, json.size());
-  std::string filled = json;
-  filled.resize((json.size() + sizeof(Record) - 1) / sizeof(Record) * sizeof(Record), ' ');
   Flush();
-  Write(filled.data(), filled.size());
+  std::string text = json;
+  text.resize((json.size() + sizeof(Record) - 1) / sizeof(Record) * sizeof(Record), ' ');
+  const auto check = static_cast<uint32_t>(Checksum(text.data(), text.size()) >> 8);
+  const Record record = {0,     static_cast<uint8_t>(TraceKind::kNote), 0, 0,
+                         check, static_cast<uint32_t>(json.size())};
+  Write(&record, sizeof record);
+  Write(text.data(), text.size());
 }
 
 // -- What the runtime tells -----------------------------------------------------------------------
@@ -93,7 +109,7 @@ void EventTrace::OnRun(OpId op, KernelId kernel, bool rematerialization, double 
   const Graph& graph = runtime_->graph();
   size_t position = 0;
   for (TensorId output : graph.op(op).outputs) {
-    Add(TraceKind::kMade, Number(graph.tensor(output).storage), call, position++);
+    AddAtOnce(TraceKind::kMade, Number(graph.tensor(output).storage), call, position++);
   }
 }
 
@@ -109,20 +125,24 @@ void EventTrace::OnAllocate(StorageId storage, uint64_t bytes) {
   } else {
     Add(TraceKind::kAllocate, Number(storage), bytes);
   }
-  NoteMapped();
+  OnMemory(runtime_->arena().active());
 }
 
 void EventTrace::OnFree(StorageId storage, uint64_t bytes, FreeReason reason) {
   active_ -= bytes;
-  if (storage == kNone) return Add(TraceKind::kWorkspaceFree, 0, bytes);
   static constexpr TraceKind kKinds[] = {TraceKind::kFree, TraceKind::kEvict,
                                          TraceKind::kUnreferenced};
-  Add(kKinds[static_cast<int>(reason)], Number(storage), bytes);
+  if (storage == kNone) {
+    Add(TraceKind::kWorkspaceFree, 0, bytes);
+  } else {
+    Add(kKinds[static_cast<int>(reason)], Number(storage), bytes);
+  }
+  OnMemory(runtime_->arena().active());
 }
 
 // Small blocks share slabs, so blocks do not add up to what is in use.
 void EventTrace::OnMemory(uint64_t active_bytes) {
-  if (active_bytes != active_) Add(TraceKind::kActive, 0, active_bytes);
+  if (active_bytes != active_) AddAtOnce(TraceKind::kActive, 0, active_bytes);
   active_ = active_bytes;
   NoteMapped();
 }
@@ -149,7 +169,7 @@ void EventTrace::OnBudget(uint64_t bytes) {
 
 void EventTrace::NoteMapped() {
   uint64_t mapped = runtime_->arena().mapped();
-  if (mapped != mapped_) Add(TraceKind::kMapped, 0, mapped_ = mapped);
+  if (mapped != mapped_) AddAtOnce(TraceKind::kMapped, 0, mapped_ = mapped);
 }
 
 uint32_t EventTrace::Number(StorageId storage) {
@@ -163,24 +183,33 @@ void EventTrace::Add(TraceKind kind, uint32_t id, uint64_t value, size_t aux) {
   last_ = now;
   unwritten_nanoseconds_ += passed;
   if (passed > UINT32_MAX) {
-    Push(TraceKind::kTime, 0, 0, std::min(passed, kMostValue), 0);
+    Push(TraceKind::kTime, 0, 0, passed, 0);
     passed = 0;
   }
-  Push(kind, static_cast<uint32_t>(passed), id, std::min(value, kMostValue),
-       static_cast<uint16_t>(std::min<size_t>(aux, UINT16_MAX)));
+  Push(kind, static_cast<uint32_t>(passed), id, value, aux);
   if (unwritten_nanoseconds_ > kFlushNanoseconds) Flush();
 }
 
 void EventTrace::Push(TraceKind kind, uint32_t nanoseconds, uint32_t id, uint64_t value,
-                      uint16_t aux) {
+                      size_t aux) {
   if (filled_ == kBufferRecords) Flush();
-  buffer_[filled_++] = {
-      nanoseconds, static_cast<uint8_t>(kind),  static_cast<uint8_t>(value >> 32), aux,
-      id,          static_cast<uint32_t>(value)};
+  value = std::min(value, kMostValue);
+  buffer_[filled_++] = {nanoseconds,
+                        static_cast<uint8_t>(kind),
+                        static_cast<uint8_t>(value >> 32),
+                        static_cast<uint16_t>(std::min<size_t>(aux, UINT16_MAX)),
+                        id,
+                        static_cast<uint32_t>(value)};
 }
 
 const std::string& EventTrace::Flush() {
-  Write(buffer_.get(), filled_ * sizeof(Record));
+  if (filled_ > 0) {
+    const uint64_t check = Checksum(buffer_.get(), filled_ * sizeof(Record));
+    buffer_[filled_] = {
+        0, static_cast<uint8_t>(TraceKind::kCheck), static_cast<uint8_t>(check >> 32),
+        0, static_cast<uint32_t>(filled_),          static_cast<uint32_t>(check)};
+    Write(buffer_.get(), (filled_ + 1) * sizeof(Record));
+  }
   filled_ = 0;
   unwritten_nanoseconds_ = 0;
   return failure_;

@@ -2,8 +2,8 @@
 //
 // The file (docs/file-formats.md) is a header and records of 16 bytes. Records go through a buffer
 // of fixed size that is written when it is full, when an invocation ends and at least every fifth
-// of a second while events come: after a crash or a kill the file holds all but the last of them,
-// and whatever part of a record may stand at its end is ignored.
+// of a second while events come, with a checksum behind it: after a crash or a kill the file holds
+// all but the last of them, and whatever part of a record may stand at its end is ignored.
 #ifndef TVM_DTR_CORE_EVENT_TRACE_H_
 #define TVM_DTR_CORE_EVENT_TRACE_H_
 
@@ -45,7 +45,8 @@ enum class TraceKind : uint8_t {
   kInput,          // id: storage; value: index of the function's parameter
   kOutput,         // id: storage; value: index of the function's result
   kMade,           // id: storage; aux: which output; value: number of the call it is an output of
-  kNote,           // value: bytes of JSON that follow, filled up to a whole record
+  kNote,           // value: bytes of JSON that follow, filled up to a whole record; id: their check
+  kCheck,          // id: records since the last check or note; value: a checksum of them
 };
 
 enum class InvokeResult : uint32_t { kOk, kBudgetError, kThrashError, kFailed };
@@ -94,11 +95,15 @@ class EventTrace : public Observer {
     uint32_t low;
   };
   static_assert(sizeof(Record) == 16, "records are written as they are");
-  static constexpr size_t kBufferRecords = 4096;
+  static constexpr size_t kBufferRecords = 4096;  // and one more for the check
   static constexpr uint64_t kFlushNanoseconds = 200'000'000;
 
   void Add(TraceKind kind, uint32_t id, uint64_t value, size_t aux = 0);
-  void Push(TraceKind kind, uint32_t nanoseconds, uint32_t id, uint64_t value, uint16_t aux);
+  // Of the same moment as the record before: spares a look at the clock.
+  void AddAtOnce(TraceKind kind, uint32_t id, uint64_t value, size_t aux = 0) {
+    Push(kind, 0, id, value, aux);
+  }
+  void Push(TraceKind kind, uint32_t nanoseconds, uint32_t id, uint64_t value, size_t aux);
   void Write(const void* data, size_t bytes);
   void NoteMapped();
   void NoteExisting();

@@ -90,7 +90,7 @@ class Player {
     std::vector<bool> kept(program_.tensors.size(), false);
     for (auto [result, parameter] : program_.next_state) {
       if (result == parameter) continue;
-      if (kept[result]) runtime_->Retain(ids_[result]);
+      if (kept[result] || constant_[result]) runtime_->Retain(ids_[result]);
       kept[result] = true;
       runtime_->Release(ids_[parameter]);
       ids_[parameter] = ids_[result];
@@ -182,39 +182,6 @@ class Player {
 
 }  // namespace
 
-void Program::Check() const {
-  auto require = [](bool condition, const char* what, size_t where) {
-    if (!condition) {
-      throw std::invalid_argument(std::string("op graph: ") + what + " " + std::to_string(where) +
-                                  " names something that does not exist");
-    }
-  };
-  for (size_t t = 0; t < tensors.size(); ++t) {
-    require(tensors[t].storage < storages.size(), "tensor", t);
-    require(tensors[t].base == kNone || tensors[t].base < tensors.size(), "tensor", t);
-  }
-  for (size_t o = 0; o < ops.size(); ++o) {
-    require(ops[o].kernel < kernels.size(), "op", o);
-    for (uint32_t t : ops[o].inputs) require(t < tensors.size(), "op", o);
-    for (uint32_t t : ops[o].outputs) require(t < tensors.size(), "op", o);
-    if (ops[o].overwrites == kNone) continue;
-    const auto& inputs = ops[o].inputs;
-    require(std::find(inputs.begin(), inputs.end(), ops[o].overwrites) != inputs.end() &&
-                ops[o].outputs.size() == 1,
-            "overwriting op", o);
-  }
-  for (size_t i = 0; i < instructions.size(); ++i) {
-    size_t limit = instructions[i].code == Code::kOp ? ops.size() : tensors.size();
-    require(instructions[i].id < limit, "instruction", i);
-  }
-  for (uint32_t t : pinned) require(t < tensors.size(), "pinned tensor", t);
-  for (uint32_t t : results) require(t < tensors.size(), "result", t);
-  for (uint32_t t : external) require(t < tensors.size(), "external tensor", t);
-  for (auto [result, parameter] : next_state) {
-    require(result < tensors.size() && parameter < tensors.size(), "state", parameter);
-  }
-}
-
 double Program::TotalCost() const {
   double total = 0;
   for (const OpInfo& op : ops) total += kernels[op.kernel].cost;
@@ -243,11 +210,11 @@ ReplayResult Replay(const Program& program, const ReplayOptions& options) {
     runtime_options.small_share = 0;
     runtime_options.relax_pending = false;
   }
+  Recorder recorder(options, &result);
   Runtime runtime(arena.get(), &executor, runtime_options);
   constexpr size_t kMost = size_t{1} << 16;  // records of longer programs come and go
   runtime.Reserve(std::min(program.storages.size(), kMost), std::min(program.tensors.size(), kMost),
                   std::min(program.ops.size(), kMost));
-  Recorder recorder(options, &result);
   if (options.record_memory || options.record_events) runtime.AddObserver(&recorder);
   uint32_t current_op = kNone;
   try {
@@ -271,6 +238,7 @@ ReplayResult Replay(const Program& program, const ReplayOptions& options) {
   } catch (const ThrashError&) {
     result.result = "thrash";
   }
+  runtime.RemoveObserver(&recorder);  // what its destructor frees is no part of the run
   if (recording) result.allocations = recording->events();
   result.peak_bytes = arena->peak_active() - (fits ? options.reserve : 0);
   result.pinned_bytes = runtime.pinned_bytes();
@@ -318,8 +286,16 @@ uint64_t LargestOpBytes(const Program& program) {
 uint64_t LowerBound(const Program& program, const std::string& arena_name) {
   std::unique_ptr<Arena> rounding = MakeArena(arena_name, 0, /*backed=*/false);
   const Arena& arena = *rounding;
-  std::vector<uint8_t> pinned(program.storages.size(), 0);
-  auto bytes = [&](uint32_t storage) { return arena.RoundedSize(program.storages[storage]); };
+  std::vector<uint8_t> pinned(program.storages.size(), 0), lent(program.storages.size(), 0);
+  for (uint32_t t : program.external) lent[program.tensors[t].storage] = 1;
+  for (const Program::Instruction& instruction : program.instructions) {
+    if (instruction.code != Program::Code::kConstant) continue;
+    lent[program.tensors[instruction.id].storage] = 1;
+  }
+  auto bytes = [&](uint32_t storage) {  // somebody else's memory counts as it is
+    const uint64_t size = program.storages[storage];
+    return lent[storage] ? size : arena.RoundedSize(size);
+  };
   uint64_t base = 0;
   for (uint32_t t : program.pinned) {
     uint32_t s = program.tensors[t].storage;

@@ -46,7 +46,8 @@ struct Program {
   std::vector<std::pair<uint32_t, uint32_t>> next_state;
   std::vector<Instruction> instructions;
 
-  // Throws std::invalid_argument naming the first id out of range.
+  // Throws std::invalid_argument naming the first thing that is not as a program must be: ids out
+  // of range, tensors used where they are not there, sizes whose sum is no size (check_program.cc).
   void Check() const;
   double TotalCost() const;
 };

@@ -201,7 +201,8 @@ void DtrVirtualMachine::RethrowBudgetError(const BudgetError& error) {
 
 std::string DtrVirtualMachine::KernelName() const {
   if (!invocation_.started || code_[pc_].op != tvm::runtime::vm::Opcode::InvokePacked) return "";
-  return engine_->executor().kernels()[static_cast<size_t>(code_[pc_].packed_index)].name;
+  const size_t kernel = first_kernel_ + static_cast<size_t>(code_[pc_].packed_index);
+  return engine_->executor().kernels()[kernel].name;
 }
 
 std::string DtrVirtualMachine::OriginName(TensorId tensor) const {

@@ -20,7 +20,7 @@ void LearnCost(Kernel* kernel, double cost_ns) {
 
 // Arguments are inputs, then `output_size` outputs; a tuple stands for its fields.
 void DtrVirtualMachine::InvokePacked(const Instruction& in) {
-  kernel_at_hand_ = static_cast<KernelId>(in.packed_index);
+  kernel_at_hand_ = first_kernel_ + static_cast<KernelId>(in.packed_index);
   inputs_at_hand_.clear();
   outputs_at_hand_.clear();
   output_handles_.clear();

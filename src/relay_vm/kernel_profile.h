@@ -16,6 +16,7 @@ class KernelProfile : public Observer {
   explicit KernelProfile(size_t kernels) : totals_(kernels) {}
 
   void OnRun(OpId, KernelId kernel, bool rematerialization, double seconds) override {
+    if (kernel >= totals_.size()) totals_.resize(kernel + 1);  // of an executable come since
     Totals& totals = totals_[kernel];
     totals.runs[rematerialization]++;
     totals.seconds[rematerialization] += seconds;

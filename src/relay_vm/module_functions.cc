@@ -32,6 +32,14 @@ void DtrVirtualMachine::LoadExecutable(const ObjectPtr<Executable>& executable) 
   RepairLifetimes(executable.get());
   VirtualMachine::LoadExecutable(executable);
   Configure(kUnlimited, "paged", RuntimeOptions());
+  workspace_tracked_ = true;
+  AddKernels();
+}
+
+void DtrVirtualMachine::AddKernels() {
+  first_kernel_ = static_cast<KernelId>(engine_->executor().kernels().size());
+  first_kernels_[exec_.get()] = first_kernel_;
+  executables_.push_back(exec_);
   std::vector<std::string> names(packed_funcs_.size());
   for (const auto& [name, index] : exec_->primitive_map) names[static_cast<size_t>(index)] = name;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -40,7 +48,8 @@ void DtrVirtualMachine::LoadExecutable(const ObjectPtr<Executable>& executable) 
   // Kernels compiled in memory keep the workspace of TVM, which nobody counts.
   const tvm::runtime::Module library = exec_->GetLib();
   const bool is_file = library.operator->() && std::string(library->type_key()) == "library";
-  workspace_tracked_ = names.empty() || (is_file && hooks_.Install(names));
+  const bool tracked = names.empty() || (is_file && hooks_.Install(names));
+  workspace_tracked_ = workspace_tracked_ && tracked;
 }
 
 void DtrVirtualMachine::UseLibrary(tvm::runtime::Module library, const std::string& path) {
@@ -72,15 +81,38 @@ void DtrVirtualMachine::Follow(tvm::runtime::Module module) {
   ICHECK(executable != nullptr) << "expected a Relay VM executable";
   ICHECK(executable->primitive_map == exec_->primitive_map)
       << "an executable can take another's place only if it calls the same kernels";
+  std::vector<PackedFunc> functions = packed_funcs_;
+  TakePlace(tvm::runtime::GetObjectPtr<Executable>(executable));
+  packed_funcs_ = std::move(functions);
+}
+
+void DtrVirtualMachine::TakePlace(const ObjectPtr<Executable>& executable) {
   Clear();
   constants_.clear();
   engine_->Settle();
-  std::vector<PackedFunc> functions = packed_funcs_;
-  VirtualMachine::LoadExecutable(tvm::runtime::GetObjectPtr<Executable>(executable));
-  packed_funcs_ = std::move(functions);
+  VirtualMachine::LoadExecutable(executable);
   overwrites_.clear();  // they were marks in the other one
   overwritten_.clear();
   engine_->runtime().FollowSchedule(false);
+}
+
+void DtrVirtualMachine::ChangeExecutable(tvm::runtime::Module module) {
+  Engine::Use use(engine_.get());
+  ICHECK(!invocation_.running) << "a kernel may not change the virtual machine that runs it";
+  auto* raw = dynamic_cast<Executable*>(module.operator->());
+  ICHECK(raw != nullptr) << "expected a Relay VM executable";
+  auto executable = tvm::runtime::GetObjectPtr<Executable>(raw);
+  const auto known = first_kernels_.find(raw);
+  const bool is_new = known == first_kernels_.end();
+  if (is_new) RepairLifetimes(raw);
+  packed_funcs_.clear();
+  TakePlace(executable);
+  if (is_new) {
+    AddKernels();
+    CheckWorkspaceCounts(engine_->arena().capacity());
+  } else {
+    first_kernel_ = known->second;
+  }
 }
 
 // Better no budget than one that does not hold.
@@ -119,12 +151,12 @@ void DtrVirtualMachine::CheckDevices() const {
 void DtrVirtualMachine::SetCosts(const NDArray& cost_ns, const NDArray& workspace_bytes,
                                  double invocation_ns) {
   Engine::Use use(engine_.get());
-  std::vector<Kernel>& kernels = engine_->executor().kernels();
-  std::vector<double> costs(kernels.size());
-  std::vector<int64_t> workspaces(kernels.size());
+  Kernel* kernels = engine_->executor().kernels().data() + first_kernel_;
+  std::vector<double> costs(kernel_count());
+  std::vector<int64_t> workspaces(kernel_count());
   cost_ns.CopyToBytes(costs.data(), costs.size() * sizeof(double));
   workspace_bytes.CopyToBytes(workspaces.data(), workspaces.size() * sizeof(int64_t));
-  for (size_t i = 0; i < kernels.size(); ++i) {
+  for (size_t i = 0; i < kernel_count(); ++i) {
     kernels[i].cost_ns = costs[i];
     kernels[i].workspace_known = workspaces[i] >= 0;
     if (workspaces[i] >= 0) kernels[i].workspace_bytes = static_cast<uint64_t>(workspaces[i]);
@@ -253,6 +285,8 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue* rv) { vm->Attempt(args, rv); }},
       {"copy_in", [](DtrVirtualMachine* vm, TVMArgs args,
                      TVMRetValue* rv) { *rv = vm->CopyIn(args[0], args[1]); }},
+      {"change_executable",
+       [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) { vm->ChangeExecutable(args[0]); }},
       {"follow", [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) { vm->Follow(args[0]); }},
       {"name_results",
        [](DtrVirtualMachine* vm, TVMArgs args, TVMRetValue*) { vm->NameResults(args); }},
@@ -286,7 +320,8 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
       {"kernel_names",
        [](DtrVirtualMachine* vm, TVMArgs, TVMRetValue* rv) {
          std::string names;
-         for (const Kernel& k : vm->engine_->executor().kernels()) names += k.name + "\n";
+         const Kernel* kernels = vm->engine_->executor().kernels().data() + vm->first_kernel_;
+         for (size_t i = 0; i < vm->kernel_count(); ++i) names += kernels[i].name + "\n";
          *rv = names;
        }},
       {"reset_peak",

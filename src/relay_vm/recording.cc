@@ -11,9 +11,10 @@ namespace dtr::relay_vm {
 NDArray DtrVirtualMachine::KernelTimes() const {
   Engine::Use use(engine_.get());
   std::vector<double> times;
-  for (const Kernel& kernel : engine_->executor().kernels()) {
-    times.push_back(kernel.seconds);
-    times.push_back(static_cast<double>(kernel.runs));
+  const Kernel* kernels = engine_->executor().kernels().data() + first_kernel_;
+  for (size_t i = 0; i < kernel_count(); ++i) {
+    times.push_back(kernels[i].seconds);
+    times.push_back(static_cast<double>(kernels[i].runs));
   }
   auto rows = static_cast<int64_t>(times.size() / 2);
   NDArray array = NDArray::Empty({rows, 2}, {kDLFloat, 64, 1}, {kDLCPU, 0});

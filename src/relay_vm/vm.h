@@ -59,6 +59,11 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   // Runs another executable of the same kernels from the next invocation on; arena, costs and what
   // callers hold stay.
   void Follow(tvm::runtime::Module executable);
+  // Runs another executable, of kernels of its own, from the next invocation on. Arena, statistics
+  // and what callers hold stay; costs, names and marks are the new one's to be set. Coming back to
+  // one that ran before loads nothing anew: kernels stay, for what they made may have to be made
+  // again.
+  void ChangeExecutable(tvm::runtime::Module executable);
   // Names the fields of the tuple that main returns, for messages.
   void NameResults(TVMArgs args);
   // (n, 2) of int64: the n-th kernel call of main may write its only output over its argument with
@@ -113,6 +118,9 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   };
 
   // module_functions.cc
+  void AddKernels();
+  void TakePlace(const ObjectPtr<Executable>& executable);
+  size_t kernel_count() const { return packed_funcs_.size(); }
   void BeforeStockFunction(const std::string& name, TVMArgs args);
   void CheckWorkspaceCounts(uint64_t budget_bytes) const;
   void StopObserving();
@@ -194,6 +202,10 @@ class DtrVirtualMachine : public tvm::runtime::vm::VirtualMachine {
   std::shared_ptr<Engine> engine_;
   WorkspaceHooks hooks_;
   bool workspace_tracked_ = false;
+  // Of the executable at hand: the number of its first kernel among all of the executor's.
+  KernelId first_kernel_ = 0;
+  std::unordered_map<const Executable*, KernelId> first_kernels_;
+  std::vector<ObjectPtr<Executable>> executables_;  // those that ran, whose kernels may run again
   std::unique_ptr<MemoryTrace> trace_;
   std::unique_ptr<EventTrace> events_;
   std::unique_ptr<KernelProfile> profile_;

@@ -19,7 +19,10 @@ class RandomProgram {
   // Runs a step of the program; what a test of failures replaces by something that tries again.
   using Attempt = std::function<void(const std::function<void()>&)>;
 
-  RandomProgram(Lab* lab, uint64_t seed) : lab_(lab), random_(seed) {}
+  RandomProgram(Lab* lab, uint64_t seed) : RandomProgram(lab, std::mt19937_64(seed)) {}
+  // Every choice is made by a number of `random`.
+  RandomProgram(Lab* lab, std::function<uint64_t()> random)
+      : lab_(lab), random_(std::move(random)) {}
 
   Attempt attempt = [](const std::function<void()>& step) { step(); };
   std::function<double()> cost = [this] { return 1.0 + static_cast<double>(random_() % 5); };
@@ -126,7 +129,7 @@ class RandomProgram {
   }
 
   Lab* lab_;
-  std::mt19937_64 random_;
+  std::function<uint64_t()> random_;
   std::vector<Held> held_;
   std::vector<Held> states_;
 };

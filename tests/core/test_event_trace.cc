@@ -116,7 +116,8 @@ TEST(LargeValuesAndLongNotesAreKept) {
   const size_t note = written.size() - 3 * kRecord;
   EXPECT_EQ(static_cast<int>(written[note + 4]), static_cast<int>(TraceKind::kNote));
   EXPECT_EQ(written.substr(note + kRecord), std::string(kRecord + 1, 'n') + std::string(15, ' '));
-  EXPECT_EQ(static_cast<int>(written[note - kRecord + 5]), 300 >> 2);  // bits 32 to 39
+  EXPECT_EQ(static_cast<int>(written[note - kRecord + 4]), static_cast<int>(TraceKind::kCheck));
+  EXPECT_EQ(static_cast<int>(written[note - 2 * kRecord + 5]), 300 >> 2);  // bits 32 to 39
 }
 
 TEST(AFileThatCannotBeWrittenIsNamed) {

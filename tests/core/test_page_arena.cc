@@ -1,4 +1,8 @@
+#include <sys/mman.h>
+#include <sys/resource.h>
+
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <set>
 #include <vector>
@@ -187,6 +191,46 @@ TEST(ResetPeakGivesNothingBack) {
   Block small = arena.Allocate(8192);
   arena.Free(small);
   EXPECT(arena.mapped() >= mapped);
+}
+
+uint64_t AddressPages() {
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages;  // 0: not Linux
+}
+
+// `ulimit -v` counts reserved addresses: the arena has those of its pages and no others, also after
+// blocks of ever changing sizes, whose pages were moved about.
+TEST(ReservesNothingWhereAddressesAreLimited) {
+  rlimit before;
+  getrlimit(RLIMIT_AS, &before);
+  rlimit limited = before;
+  limited.rlim_cur = AddressPages() * PageArena::kPage + (uint64_t{256} << 20);
+  if (AddressPages() == 0 || setrlimit(RLIMIT_AS, &limited) != 0) return;
+  const uint64_t start = AddressPages();
+  {
+    constexpr uint64_t kBudget = uint64_t{64} << 20;
+    PageArena arena(kBudget);
+    std::mt19937 random(7);
+    std::vector<Block> blocks;
+    for (int i = 0; i < 2000; ++i) {
+      uint64_t bytes = 4096 * (1 + random() % 1500);
+      while (!blocks.empty() && arena.active() + arena.RoundedSize(bytes) > kBudget) {
+        std::swap(blocks[random() % blocks.size()], blocks.back());
+        EXPECT_EQ(*static_cast<uint64_t*>(blocks.back().data), blocks.back().bytes);
+        arena.Free(blocks.back());
+        blocks.pop_back();
+      }
+      blocks.push_back(arena.Allocate(bytes));
+      EXPECT(static_cast<bool>(blocks.back()));
+      *static_cast<uint64_t*>(blocks.back().data) = blocks.back().bytes;
+    }
+    EXPECT(arena.mapped() <= kBudget);
+    EXPECT((AddressPages() - start) * PageArena::kPage < kBudget + (uint64_t{16} << 20));
+    for (const Block& block : blocks) arena.Free(block);
+  }
+  EXPECT((AddressPages() - start) * PageArena::kPage < uint64_t{16} << 20);  // the heap's own
+  setrlimit(RLIMIT_AS, &before);
 }
 
 TEST_MAIN()

@@ -1,5 +1,5 @@
 """Writes torch_optimizers.npz beside this file: a two-layer network after 1, 10 and 50 steps of
-PyTorch's optimizers, and the learning rates of its schedulers. Needs torch 2.13.0.
+PyTorch's optimizers, also with its schedulers, and the learning rates of these. Needs torch 2.13.0.
 
     python tests/data/make_optimizer_goldens.py
 
@@ -72,6 +72,9 @@ RUNS = {
         None,
         None,
     ),
+    "rmsprop_momentum": (torch.optim.RMSprop, {"lr": 0.003, "momentum": 0.9}, None, None),
+    "adam_accumulate": (torch.optim.Adam, {"lr": 0.01}, None, None, 5),
+    "adamw_accumulate_clip": (torch.optim.AdamW, {"lr": 0.01}, 0.05, None, 10),
     "lion": (Lion, {}, None, None),
     "lion_decay": (Lion, {"lr": 0.003, "betas": (0.8, 0.95), "weight_decay": 0.1}, None, None),
 }
@@ -90,20 +93,25 @@ def data():
     return x, target
 
 
-def run(kind, options, clip_norm, clip_value):
+def run(kind, options, clip_norm, clip_value, accumulate=1, schedule=None):
     p = {name: torch.tensor(value, requires_grad=True) for name, value in start().items()}
     optimizer = kind(list(p.values()), **options)
+    scheduler = schedule and schedule(optimizer)
     kept = {}
     for step, (x, target) in enumerate(zip(*map(torch.tensor, data()), strict=True), 1):
         hidden = torch.tanh(x @ p["w1"].T + p["b1"])
         loss = ((hidden @ p["w2"].T + p["b2"] - target) ** 2).mean()
-        optimizer.zero_grad()
-        loss.backward()
+        (loss / accumulate).backward()
+        if step % accumulate:
+            continue
         if clip_value:
             torch.nn.utils.clip_grad_value_(list(p.values()), clip_value)
         if clip_norm:
             torch.nn.utils.clip_grad_norm_(list(p.values()), clip_norm)
         optimizer.step()
+        optimizer.zero_grad()
+        if scheduler:
+            scheduler.step()
         if step in KEPT:
             kept.update({f"{step}/{n}": v.detach().numpy().copy() for n, v in p.items()})
     return kept
@@ -132,7 +140,9 @@ SCHEDULES = {
         ],
         milestones=[5],
     ),
-    "one_cycle": lambda o: lr_scheduler.OneCycleLR(o, max_lr=0.3, total_steps=STEPS + 1),
+    "one_cycle": lambda o: lr_scheduler.OneCycleLR(
+        o, max_lr=0.3, total_steps=STEPS + 1, cycle_momentum=False
+    ),
 }
 
 if __name__ == "__main__":
@@ -141,6 +151,9 @@ if __name__ == "__main__":
     arrays.update({f"start/{name}": value for name, value in start().items()})
     for name, case in RUNS.items():
         arrays.update({f"{name}/{key}": value for key, value in run(*case).items()})
+    momentum = {"lr": 0.3, "momentum": 0.5}
     for name, make in SCHEDULES.items():
+        found = run(torch.optim.SGD, momentum, None, None, schedule=make)
+        arrays.update({f"scheduled/{name}/{key}": value for key, value in found.items()})
         arrays[f"rates/{name}"] = rates(make)
     np.savez_compressed(HERE / "torch_optimizers.npz", **arrays)

@@ -219,7 +219,7 @@ FAULTS = (
     Fault(
         "a value that is read twice gets one of its two gradients",
         "tvm_dtr/autodiff/reverse.py",
-        "        for term in terms[1:]:\n            total = relay.add(total, term)\n",
+        "    for term in others[1:]:\n        total = relay.add(total, term)\n",
         "",
         _AD,
     ),

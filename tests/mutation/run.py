@@ -1,9 +1,10 @@
 """Makes each fault of faults.py in a copy of the sources and counts those that a test catches.
 
-    python tests/mutation/run.py [--only WORDS] [--json FILE]
+    python tests/mutation/run.py [--only WORDS] [--json FILE] [--table FILE]
 
-Needs what `pip install '.[test,dev]'` installs. Decisions derived by hand (test_golden) do not
-count: they would notice any change. Exit status 1 if a fault got through.
+Faults that the JSON file has already are not tried again. Needs what `pip install '.[test,dev]'`
+installs. Decisions derived by hand (test_golden) do not count: they would notice any change. Exit
+status 1 if a fault got through.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.stale = True  # the Python modules are not of the sources
         names = subprocess.run(
             ["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True
         ).stdout.split()
@@ -57,19 +59,23 @@ class Copy:
         """Whether it compiles."""
         done = subprocess.run(["ninja", "-C", build], cwd=self.folder, capture_output=True)
         if build == "python" and done.returncode == 0:
+            self.stale = False
             for module in (self.folder / build).glob("*.so"):
                 shutil.copy2(module, self.folder / "tvm_dtr")
         return done.returncode == 0
 
     def core_tests(self) -> str:
-        """What of the core's tests failed; empty if nothing did."""
-        command = ["ctest", "--test-dir", "core", "-E", "golden", "--timeout", "120"]
+        """The first of the core's tests that failed; empty if none did."""
+        command = ["ctest", "--test-dir", "core", "-E", "golden", "-LE", "gpu"]
+        command += ["--timeout", "300", "--stop-on-failure"]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
         failed = [line.split()[3] for line in done.stdout.splitlines() if "***" in line]
         return ", ".join(failed)
 
     def python_tests(self, names: tuple[str, ...]) -> str:
         """The first Python test that failed, or empty."""
+        if self.stale:
+            self.build("python")
         existing = [
             f"tests/python/{n}" for n in names if (self.folder / "tests/python" / n).exists()
         ]
@@ -93,39 +99,54 @@ def try_fault(copy: Copy, fault: Fault) -> str:
     if source.count(fault.before) != 1:
         raise SystemExit(f"error: {fault.file} has not exactly one place for: {fault.what}")
     path.write_text(source.replace(fault.before, fault.after))
-    in_cpp = fault.file.startswith("src/")
     try:
         if fault.file.startswith("src/core/"):
             if not copy.build("core"):
                 raise SystemExit(f"error: does not compile: {fault.what}")
             if caught := copy.core_tests():
                 return caught
-        if in_cpp and not copy.build("python"):
+        # Also what an earlier fault, caught by the core's tests, has left as it was before it.
+        if fault.file.startswith("src/") and not copy.build("python"):
             raise SystemExit(f"error: does not compile: {fault.what}")
         return copy.python_tests(fault.tests)
     finally:
         path.write_text(source)
-        if in_cpp:
-            copy.build("python")
+        if fault.file.startswith("src/"):
+            copy.stale = True
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """Markdown."""
+    lines = ["| fault | in | caught by |", "| --- | --- | --- |"]
+    lines += [f"| {r['fault']} | {r['file']} | {r['caught_by'] or '**nothing**'} |" for r in rows]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", help="faults whose description has these words")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--table", type=Path, help="Markdown of what was found")
     options = parser.parse_args()
-    chosen = [f for f in FAULTS if not options.only or options.only in f.what]
-    rows = []
+    rows: list[dict[str, str]] = []
+    if options.json and options.json.exists():
+        rows = json.loads(options.json.read_text())["rows"]
+    done = {row["fault"] for row in rows}
+    chosen = [f for f in FAULTS if (not options.only or options.only in f.what)]
+    chosen = [f for f in chosen if f.what not in done]
     with tempfile.TemporaryDirectory() as folder:
-        copy = Copy(Path(folder))
+        copy = Copy(Path(folder)) if chosen else None
         for fault in chosen:
+            assert copy is not None
             caught = try_fault(copy, fault)
             rows.append({"fault": fault.what, "file": fault.file, "caught_by": caught})
             print(f"| {fault.what} | {fault.file} | {caught or '**nothing**'} |", flush=True)
+            if options.json:
+                options.json.write_text(json.dumps({"rows": rows}, indent=1))
     missed = [row for row in rows if not row["caught_by"]]
     print(f"{len(rows) - len(missed)} of {len(rows)} faults were caught")
-    if options.json:
-        options.json.write_text(json.dumps({"rows": rows}, indent=1))
+    if options.table:
+        options.table.write_text(table(rows))
     return bool(missed)
 
 

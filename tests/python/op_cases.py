@@ -129,8 +129,16 @@ for _op in ("Celu", "Elu", "Selu", "LeakyRelu"):
     CASES[_op] = lambda d, op=_op: Case(
         op, [d.spaced(*d.shape())], {"alpha": d.one_of(0.25, 0.5, 1.5)}, reference=False
     )
-for _op in ("HardSigmoid", "HardSwish"):
-    CASES[_op] = _unary(_op, reference=False)
+CASES["HardSwish"] = _unary("HardSwish", reference=False)
+CASES["HardSigmoid"] = lambda d: Case(
+    "HardSigmoid",
+    [d.spaced(*d.shape())],
+    {"alpha": d.one_of(0.25, 0.5), "beta": d.one_of(0.5, 0.25)},
+    reference=False,
+)
+CASES["Selu_gamma"] = lambda d: Case(
+    "Selu", [d.spaced(*d.shape())], {"alpha": 1.5, "gamma": d.one_of(0.5, 2.0)}, reference=False
+)
 CASES["Mish"] = _unary("Mish")
 CASES["Gelu"] = lambda d: Case(
     "Gelu",
@@ -158,7 +166,9 @@ CASES["Pow"] = _binary("Pow", "positive", "normal")
 
 @case
 def Clip(d):
-    return Case("Clip", [d.spaced(3, 8), np.array(-0.26), d.one_of(None, np.array(0.34))])
+    low, high = d.one_of((-0.26, 0.34), (-0.26, None), (None, 0.34))
+    bounds = [None if b is None else np.array(b) for b in (low, high)]
+    return Case("Clip", [d.spaced(3, 8), *bounds])
 
 
 @case
@@ -167,8 +177,18 @@ def PRelu(d):
     return Case("PRelu", [d.spaced(*shape), d.normal(*d.one_of((3, 1), (1,), (4,)))])
 
 
+def _extremum(op: str) -> Maker:
+    def make(d: Draw) -> Case:
+        shapes = [*d.broadcast(), d.one_of((), (1,))][: d.size(1, 3)]
+        ends = np.cumsum([math.prod(s) for s in shapes])
+        values = np.split(d.spaced(ends[-1]), ends[:-1])
+        return Case(op, [v.reshape(s) for v, s in zip(values, shapes, strict=True)])
+
+    return make
+
+
 for _op in ("Min", "Max"):
-    CASES[_op] = lambda d, op=_op: Case(op, np.split(d.spaced(3, 2, 4), 3)[: d.size(1, 3)])
+    CASES[_op] = _extremum(_op)
 for _op in ("Sum", "Mean"):
     CASES[_op] = lambda d, op=_op: Case(op, [d.normal(3, 4), d.normal(4), d.normal(1, 1)])
 
@@ -258,7 +278,8 @@ def GroupNormalization(d):
 def LRN(d):
     channels = d.size(2, 7)
     shape = (d.one_of(1, channels), channels, *d.shape(1, 2))
-    attrs = {"size": d.size(1, 5), "alpha": 0.5, "beta": 0.75, "bias": 1.5}
+    # The evaluator's alpha / size is a float32: here it is exact.
+    attrs = {"size": (size := d.size(1, 5)), "alpha": 0.25 * size, "beta": 0.75, "bias": 1.5}
     # The evaluator takes no other ranks, for even sizes one channel less than the standard, and as
     # many channels as there are images.
     reference = len(shape) == 4 and attrs["size"] % 2 == 1 and shape[0] == channels
@@ -304,6 +325,10 @@ def _conv_transpose(rank: int) -> Maker:
         group, each, filters = d.size(1, 2), d.size(1, 2), d.size(1, 3)
         attrs |= {"group": group, "dilations": d.some(rank, 2, 1)}
         attrs["output_padding"] = [d.size(0, s - 1) for s in attrs["strides"]]
+        if d.one_of(False, False, True):
+            kernel = [3] * rank
+            attrs = {"group": group, "strides": attrs["strides"]}
+            attrs["auto_pad"] = d.one_of("SAME_UPPER", "SAME_LOWER", "VALID")
         x = d.normal(d.size(1, 2), group * each, *d.some(rank, 5, 3))
         w = d.normal(group * each, filters, *kernel)
         bias = d.one_of([], [d.normal(group * filters)])
@@ -320,6 +345,9 @@ def _pool(op: str, rank: int) -> Maker:
         attrs["ceil_mode"] = d.size(0, 1)
         if d.one_of(False, False, True):
             attrs["dilations"] = d.some(rank, 2, 1)
+        elif d.one_of(False, True):
+            del attrs["pads"], attrs["ceil_mode"]
+            attrs["auto_pad"] = d.one_of("SAME_UPPER", "SAME_LOWER", "VALID")
         x = d.spaced(d.size(1, 2), d.size(1, 3), *d.some(rank, 7, 5))
         opset = 19 if op == "AveragePool" else 18
         return Case(op, [x], {"kernel_shape": kernel, **attrs}, opset=opset, reference=False)
@@ -559,23 +587,57 @@ def Pad(d):
         widths[0] = -1
     # The evaluator cannot crop.
     attrs, reference = {"mode": mode}, mode != "constant"
-    return Case("Pad", [d.normal(*shape), widths], attrs, opset=19, reference=reference)
+    operands = [d.normal(*shape), widths]
+    if mode == "constant" and d.one_of(False, True):
+        axes = np.array(d.axes(shape)) - d.one_of(0, len(shape))
+        operands[1] = np.array(d.some(2 * len(axes), 2))
+        operands += [np.array(0.75), axes]
+    return Case("Pad", operands, attrs, opset=19, reference=reference)
 
 
 @case
 def Resize(d):
     shape = (1, 2, *d.some(d.size(1, 2), 5, 2))
+    transformations = (
+        *("half_pixel", "asymmetric", "align_corners"),
+        *("pytorch_half_pixel", "half_pixel_symmetric"),
+    )
     attrs = {
         "mode": d.one_of("nearest", "linear", "cubic"),
-        "coordinate_transformation_mode": d.one_of(
-            "half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"
-        ),
+        "coordinate_transformation_mode": d.one_of(*transformations),
     }
+    if attrs["mode"] == "nearest":
+        modes = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+        attrs["nearest_mode"] = d.one_of(*modes)
+    else:
+        attrs["antialias"] = d.size(0, 1)
+        attrs["exclude_outside"] = d.size(0, 1)
+    # The evaluator divides whole numbers by a sum in place.
+    reference = attrs["mode"] == "cubic" or not attrs.get("exclude_outside")
     if d.one_of(True, False):
         scales = np.array([1, 1, *d.rng.choice([0.5, 1.5, 2, 3], len(shape) - 2)], "float32")
-        return Case("Resize", [d.normal(*shape), None, scales], attrs)
-    sizes = np.array([1, 2, *d.some(len(shape) - 2, 7, 2)])
-    return Case("Resize", [d.normal(*shape), None, None, sizes], attrs)
+        return Case(
+            "Resize", [d.normal(*shape), None, scales], attrs, opset=19, reference=reference
+        )
+    sizes = np.array(d.some(len(shape) - 2, 7, 2))
+    attrs["axes"] = list(range(2, len(shape)))
+    attrs["keep_aspect_ratio_policy"] = d.one_of("stretch", "not_larger", "not_smaller")
+    return Case(
+        "Resize", [d.normal(*shape), None, None, sizes], attrs, opset=19, reference=reference
+    )
+
+
+@case
+def Resize_crop(d):
+    region = np.array([d.one_of(-0.25, 0.2), 0.4, d.one_of(0.7, 1.25), 0.6])
+    attrs = {
+        "mode": d.one_of("nearest", "linear", "cubic"),
+        "coordinate_transformation_mode": "tf_crop_and_resize",
+        "extrapolation_value": d.one_of(0.0, 10.0),
+        "axes": [2, 3],
+    }
+    sizes = np.array(d.some(2, 5, 2))
+    return Case("Resize", [d.normal(1, 2, 4, 5), region, None, sizes], attrs, opset=19)
 
 
 @case
@@ -642,6 +704,13 @@ def _recurrent(op: str, gates: int) -> Maker:
 
 for _op, _gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
     CASES[_op] = _recurrent(_op, _gates)
+
+
+@case
+def Dropout(d):
+    # The same key in every run: the same mask.
+    ratio = np.array(d.one_of(0.25, 0.5))
+    return Case("Dropout", [d.normal(*d.shape()), ratio, np.array(True)], reference=False)
 
 
 def _loss(op: str) -> Maker:

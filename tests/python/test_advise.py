@@ -18,6 +18,8 @@ from tvm_dtr.advise import (
 )
 from tvm_dtr.cli import main
 from tvm_dtr.cli.synthetic import synthetic_inputs
+from tvm_dtr.measured_costs import with_costs
+from tvm_dtr.replay import replay_of, step_boundary
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +58,19 @@ def test_measured_times_weigh_what_is_recomputed(program, curve):
     assert even.slowdown == pytest.approx(1 + even.rematerializations / ops)
     slow = predict(program.replay, budget, [1e-3] * ops, step_seconds=2e-3 * ops)
     assert slow.slowdown - 1 == pytest.approx((even.slowdown - 1) / 2)
+
+
+def test_the_policy_is_the_one_that_measured_costs_choose(program, curve):
+    """As the machine does after its first steps; whether a budget works at all is known before."""
+    budget = curve.points[-2].budget_bytes
+    boundary = step_boundary(program)
+    graph = with_costs(program.graph, {k.name: 1e6 for k in program.graph.kernels})
+    measured = replay_of(graph, *boundary)
+    point = predict(program.replay, budget, measured=measured)
+    assert point == predict(measured, budget)
+    assert point.slowdown != predict(program.replay, budget).slowdown
+    lower = program.replay.lower_bound() - 1
+    assert predict(program.replay, lower, measured=measured).slowdown is None
 
 
 def test_the_knee_is_the_deepest_point():

@@ -1,10 +1,16 @@
 """Gradients of the other ops in float64, forward values against ONNX's reference evaluator."""
 
 import numpy as np
+import onnx
 import pytest
+import tvm
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from onnx_models import ModelMaker, check_gradients
+from tvm import relay
+
+from tvm_dtr.builder import make_training_step
+from tvm_dtr.relay_graph import post_order
 
 RNG = np.random.default_rng(7)
 
@@ -152,3 +158,21 @@ def test_deep_chains_need_no_recursion():
         y = maker.node("Tanh", [y])
     step = make_training_step(maker.model(y), loss="mse")
     assert step.parameter_names == ["w"]
+
+
+def test_a_table_that_is_also_a_matrix_has_one_dense_gradient():
+    maker = ModelMaker(dtype="float64")
+    table = maker.weight("table", normal(5, 4))
+    value = onnx.numpy_helper.from_array(np.array([[0, 3, 3]]))
+    tokens = maker.node("Constant", [], value=value)
+    rows = maker.node("Tanh", [maker.node("Gather", [table, tokens], axis=0)])
+    head = maker.node("Transpose", [table], perm=[1, 0])
+    model = maker.model(maker.node("MatMul", [rows, head]))
+    check_gradients(model)
+    step = make_training_step(model, loss="mse")
+    names = [
+        call.op.name
+        for call in post_order([step.function.body])
+        if isinstance(call, relay.Call) and isinstance(call.op, tvm.ir.Op)
+    ]
+    assert "dtr.take_gradient_onto" in names and "dtr.take_gradient" not in names

@@ -11,7 +11,7 @@ from tvm_dtr.frontend.limits import NOT_DIFFERENTIABLE
 
 DRAWS = int(os.environ.get("TVM_DTR_DRAWS", "1"))  # benchmarks/gradient_sweep.py takes more
 CONTROL_FLOW = {"If", "Loop", "Scan", "TreeFold", "Shape", "Size"}
-ELSEWHERE = {"Cast", "CastLike", "Dropout", "Scatter"} | CONTROL_FLOW
+ELSEWHERE = {"Cast", "CastLike", "Scatter"} | CONTROL_FLOW
 
 
 @pytest.mark.parametrize("seed", range(DRAWS))

@@ -92,6 +92,17 @@ def test_a_share_of_a_peak_stays_below_the_largest_budget():
         parse_budget("9" * 400 + "%")
 
 
+@pytest.mark.parametrize("text", ["-5%", "-5MiB", "-5", "-.5%", "0%"])
+def test_what_is_not_positive_is_said_to_be_that(text):
+    with pytest.raises(UsageError, match=f"memory budget '{text}' is not positive"):
+        parse_budget(text)
+
+
+def test_more_than_the_peak_is_warned_of():
+    with pytest.warns(UserWarning, match=r"200% is above the unbudgeted peak of 512 B"):
+        assert parse_budget("200%").resolve(512) == 1024
+
+
 def test_format():
     assert format_bytes(512) == "512 B"
     assert format_bytes(612 * 2**20) == "612.0 MiB"

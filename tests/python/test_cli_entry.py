@@ -53,6 +53,22 @@ def test_the_package_runs_as_a_module(module):
     assert subprocess.run(command, capture_output=True, text=True).stdout.startswith("tvm-dtr ")
 
 
+def test_interrupting_the_start_is_one_line():
+    code = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'tvm_dtr.cli.run':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from tvm_dtr.cli import main\n"
+        "sys.exit(main(['--help']))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (130, "")
+    assert result.stderr == "tvm-dtr: interrupted\n"
+
+
 def test_help_does_not_import_tvm():
     code = (
         "import sys\nfrom tvm_dtr.cli import main\nmain(['--help'])\n"
@@ -99,7 +115,7 @@ def test_wrong_usage_is_status_2_and_one_line(cli, arguments, message):
     ("options", "message"),
     [
         (["--memory-budget", "40q"], "memory budget '40q' does not parse: use bytes"),
-        (["--memory-budget", "-5%"], "expected one argument"),
+        (["--memory-budget", "-5%"], "memory budget '-5%' is not positive: use bytes"),
         (["--memory-budget", "40%", "--plot", "m.gif"], "must end in .png or .svg"),
         (["--memory-budget", "40%", "--plot", "no/m.png"], "there is no folder 'no'"),
         (["--memory-budget", "40%", "--json", "."], "output '.' is a directory"),

@@ -135,7 +135,9 @@ def test_progress_counts_to_the_number_of_kernels(monkeypatch):
     calls = []
     program = compile_step(random_step(1), progress=lambda *call: calls.append(call))
     count = len(program.graph.kernels)
-    assert calls.pop(0) == (0, 0, "fusing ops")
+    fused = [call for call in calls if call[2] in ("cutting into segments", "fusing segments")]
+    assert calls[: len(fused)] == fused and fused[0][0] == 0 and fused[0][1] > 25
+    calls = calls[len(fused) :]
     compiled = [call for call in calls if not call[2].startswith("timing ")]
     assert [done for done, _, _ in compiled] == list(range(1, count + 1))
     assert {total for _, total, _ in calls} == {count}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import flow_models
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
+from flow_oracle import check_gradients
 
 import tvm_dtr
 from tvm_dtr.verify import StockVM
@@ -17,49 +17,6 @@ X_SHAPE = {"x": ("time", flow_models.BATCH, flow_models.WIDTH)}
 def rows(count: int, seed: int = 0) -> np.ndarray:
     shape = (count, flow_models.BATCH, flow_models.WIDTH)
     return np.random.default_rng([seed, count]).standard_normal(shape)
-
-
-class Oracle:
-    """The loss (mse of the first output) by onnxruntime, weights given from outside."""
-
-    def __init__(self, model: onnx.ModelProto) -> None:
-        copy = onnx.ModelProto.FromString(model.SerializeToString())
-        for weight in model.graph.initializer:
-            copy.graph.input.append(
-                onnx.helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims)
-            )
-        copy.ir_version = 8
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # shadowed names of weights are meant
-        self.session = onnxruntime.InferenceSession(copy.SerializeToString(), options)
-        self.output = model.graph.output[0].name
-
-    def loss(self, inputs: dict, weights: dict) -> float:
-        feeds = {k: np.asarray(v) for k, v in {**inputs, **weights}.items() if k != "target"}
-        off = self.session.run([self.output], feeds)[0] - inputs["target"]
-        return float((off * off).sum() / max(off.size, 1))
-
-    def slope(self, inputs: dict, weights: dict, name: str, index: tuple) -> float:
-        """Of the loss, by central differences."""
-        losses = []
-        for step in (1e-5, -1e-5):
-            moved = {**weights, name: weights[name].copy()}
-            moved[name][index] += step
-            losses.append(self.loss(inputs, moved))
-        return (losses[0] - losses[1]) / 2e-5
-
-
-def check_gradients(model: onnx.ModelProto, program: tvm_dtr.Program, batches: list[dict]) -> None:
-    oracle, weights = Oracle(model), program.initial_state
-    vm = tvm_dtr.VirtualMachine(program)
-    rng = np.random.default_rng(0)
-    for inputs in batches:
-        results = vm.step(**inputs)
-        assert results["loss"] == pytest.approx(oracle.loss(inputs, weights), rel=1e-9, abs=1e-12)
-        for name, value in weights.items():
-            index = tuple(rng.integers(0, n) for n in value.shape)
-            expected = oracle.slope(inputs, weights, name, index)
-            assert results[f"grad:{name}"][index] == pytest.approx(expected, rel=1e-5, abs=1e-7)
 
 
 def target() -> np.ndarray:
@@ -188,3 +145,18 @@ def test_state_that_changes_its_shape_is_refused() -> None:
         tvm_dtr.ModelError, match=r"'grow' \(Loop\).*state 'h0'.*\[2, 3\].*\[4, 3\]"
     ):
         tvm_dtr.build(model, loss="mse")
+
+
+def test_what_is_held_has_its_role(rnn: tvm_dtr.Program) -> None:
+    inputs = rnn_inputs(300)
+    peak, roles = rnn.measure(inputs), {}
+    for budget in range(peak // 2, 0, -(peak // 20)):
+        try:
+            vm = tvm_dtr.VirtualMachine(rnn, memory_budget=budget, thrash_limit=0)
+            vm.step(**inputs)
+        except tvm_dtr.BudgetError as error:
+            roles |= {holder["name"]: holder["role"] for holder in error.holders}
+    assert roles["x"] == "inputs and constants"
+    assert roles["V"] == roles["h0"] == "parameters"
+    made = {role for name, role in roles.items() if name.startswith("output of ")}
+    assert made == {"activations and gradients"}

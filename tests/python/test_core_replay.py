@@ -83,6 +83,67 @@ def test_bad_ids_are_refused():
         _core.Replay([], [], [], [], [], [], [(7, 0)])
 
 
+# x (pinned) -> op 0 -> y -> op 1 -> z, the result; y is let go of in between.
+CHAIN = {
+    "kernels": [(1.0, 0)],
+    "storages": [UNIT] * 3,
+    "tensors": [(0, -1), (1, -1), (2, -1)],
+    "ops": [(0, [0], [1]), (0, [1], [2])],
+    "pinned": [0],
+    "results": [2],
+    "instructions": [(OP, 0), (OP, 1), (KILL, 1)],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"instructions": [(OP, 1), (OP, 0)]}, "op 1 reads a tensor that is not there"),
+        ({"instructions": [(OP, 0), (KILL, 1), (OP, 1)]}, "op 1 reads a tensor that is not"),
+        ({"instructions": [(OP, 0), (OP, 1), (KILL, 1), (KILL, 1)]}, "references of a tensor that"),
+        ({"instructions": [(OP, 0), (KILL, 1), (OP, 0)]}, "op 0 writes to a storage that is gone"),
+        ({"instructions": [(OP, 0), (OP, 0)]}, "tensor 1 is made while it is there"),
+        ({"instructions": [(OP, 0)]}, "result 2 is not there at the end"),
+        ({"instructions": [(1, 1)]}, "view 1 is of a tensor that is not there"),
+        ({"tensors": [(0, -1), (1, -1), (1, 2)]}, "tensor 2 is a view of itself"),
+        ({"tensors": [(0, -1), (1, 2), (1, 1)]}, "tensor 1 is a view of itself"),
+        ({"tensors": [(0, -1), (1, 0), (2, -1)]}, "a view of another storage than its own"),
+        ({"tensors": [(0, -1), (0, -1), (2, -1)], "pinned": [0, 1]}, "shares its storage"),
+        ({"storages": [UNIT, 2**59, 2**59]}, "storage 2 is too large"),
+        ({"storages": [UNIT, UNIT, 2**64 - 1]}, "storage 2 is too large"),
+        ({"kernels": [(1.0, 2**63)]}, "workspace of kernel 0 is too large"),
+        ({"external": [0, 0]}, "external tensor 0 is not one pinned tensor"),
+        ({"external": [1]}, "external tensor 1 is not one pinned tensor"),
+        ({"next_state": [(1, 0)]}, "state 0 follows from no result"),
+        ({"next_state": [(2, 1)]}, "state 1 is not one pinned tensor"),
+        ({"next_state": [(2, 0), (2, 0)]}, "state 0 is not one pinned tensor"),
+        ({"ops": [(0, [0], [1]), (0, [1, 1], [2])], "overwrites": [(1, 0)]}, "not pinned"),
+    ],
+)
+def test_what_no_program_does_is_refused_before_it_is_replayed(change, message):
+    assert _core.Replay(**CHAIN).run()["result"] == "ok"
+    with pytest.raises(ValueError, match=message):
+        _core.Replay(**{**CHAIN, **change})
+
+
+def test_memory_of_the_run_alone_is_recorded():
+    memory = chain(3).run(memory=True)["memory"]
+    assert memory[-1] == 2 * UNIT  # x and the result; what the end frees is not of the step
+
+
+def test_the_lower_bound_counts_memory_of_the_caller_as_it_is():
+    program = {**CHAIN, "storages": [UNIT + 1, UNIT, UNIT], "external": [0]}
+    replay = _core.Replay(**program)
+    assert replay.lower_bound() == UNIT + 1 + 2 * UNIT
+    assert replay.run(budget=replay.lower_bound())["result"] == "ok"
+
+
+def test_a_result_that_is_another_parameter_becomes_both():
+    program = {**CHAIN, "storages": [UNIT] * 4, "tensors": [*CHAIN["tensors"], (3, -1)]}
+    program |= {"pinned": [0, 3], "results": [2, 3], "next_state": [(3, 0), (2, 3)]}
+    assert _core.Replay(**program).run(steps=4)["result"] == "ok"
+
+
 def test_deallocation_is_what_holds_memory_between_steps():
     replay = chain(8)
     peaks = {name: replay.run(dealloc=name)["peak_bytes"] for name in _core.deallocations()}

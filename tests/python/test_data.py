@@ -80,6 +80,11 @@ def test_arrays_that_do_not_fit_are_named(change, message):
         open_data(given, SPECS)
 
 
+def test_arrays_without_an_input_are_named():
+    with pytest.warns(UserWarning, match="data: no input is called 'y', not used"):
+        open_data({**arrays(), "y": np.zeros(10)}, SPECS)
+
+
 def test_files(tmp_path):
     np.savez(tmp_path / "d.npz", **arrays())
     folder = tmp_path / "folder"

@@ -86,7 +86,7 @@ def test_a_shape_that_no_kernel_can_index_is_refused(rows):
 
 def test_a_tensor_that_no_kernel_can_index_is_refused():
     text = message(import_model, linear(("n", 3)), {"x": (2**29, 3)})
-    assert "Gemm gives tensor 'fc', which has the shape (536870912, 4)" in text
+    assert "(Gemm) gives tensor 'fc', which has the shape (536870912, 4)" in text
 
 
 def test_bad_shapes():
@@ -218,3 +218,32 @@ def test_a_network_inside_the_onnx_package():
     imported = import_model(path)
     assert len(imported.parameter_names) == 52
     assert sum(imported.state[name].size for name in imported.parameter_names) == 1235496
+
+
+def test_tensors_without_elements_are_refused():
+    maker = ModelMaker()
+    x = maker.input("x", [4, 3])
+    y = maker.node("Add", [x, maker.weight("w", np.zeros((0, 3)))])
+    text = message(import_model, maker.model(y))
+    assert "tensor 'w' has the shape (0, 3), which holds no element" in text
+
+    maker = ModelMaker()
+    x = maker.input("x", [4, 3])
+    sizes = maker.weight("sizes", np.array([0, 3]))
+    parts = maker.node("Split", [x, sizes], outputs=2, name="cut", axis=1)
+    text = message(import_model, maker.model(*parts))
+    assert "node 'cut' (Split)" in text and "no element" in text
+
+    maker = ModelMaker()
+    model = maker.model(maker.node("Relu", [maker.input("x", [4, 3])]))
+    text = message(import_model, model, shapes={"x": (0, 3)})
+    assert "input 'x' needs sizes >= 1, got (0, 3)" in text
+
+
+def test_an_empty_part_adds_nothing_to_a_concatenation():
+    maker = ModelMaker()
+    x = maker.weight("x", np.arange(6.0).reshape(2, 3))
+    empty = maker.weight("empty", np.zeros((0, 3)))
+    model = maker.model(maker.node("Concat", [empty, x], name="y", axis=0))
+    got = compiled(model)(target=np.zeros((2, 3), "float32"))
+    np.testing.assert_array_equal(got["y"], np.arange(6).reshape(2, 3))

@@ -1,14 +1,18 @@
 """The models with loops, branches and trees: built, trained a step, gradients against formulas."""
 
+from functools import partial
+
 import numpy as np
 import onnx
 import pytest
 
 import tvm_dtr
 from tvm_dtr import models
+from tvm_dtr.comparison import compare
 from tvm_dtr.models.recurrent import gru_loop, lstm_loop
 from tvm_dtr.models.tree_lstm import complete_tree, random_tree, tree_lstm
 from tvm_dtr.models.unrolled_gan import unrolled_gan
+from tvm_dtr.passes import NotPlannableError, graph_of_program
 from tvm_dtr.verify import StockVM
 
 RNG = np.random.default_rng(0)
@@ -114,6 +118,9 @@ def test_tree_lstm_over_run_time_trees():
     trees = [random_tree(1, 0), random_tree(2, 0), random_tree(17, 1), complete_tree(4)]
     batches = [{"x": normal(len(t["left"]), 2, 4), "labels": np.array([0, 2]), **t} for t in trees]
     check(program, tree_loss, batches)
+    cycle = batches[1] | {"left": np.array([2, 2, 2]), "right": np.array([0, 1, 1])}
+    with pytest.raises(tvm_dtr.InputError, match="'left' and 'right' are no tree: node 1"):
+        tvm_dtr.VirtualMachine(program).step(**cycle)
 
 
 def gan_loss(w, batch):
@@ -160,3 +167,28 @@ def test_scan_language_model_learns():
     text = RNG.integers(0, 8, (7, 2))
     losses = [float(vm.step(x=text[:-1], labels=text[1:])["loss"]) for _ in range(20)]
     assert losses[-1] < losses[0] / 2
+
+
+SMALL = {"batch": 2, "seed": 0, "features": 4, "width": 6, "classes": 3}
+UNPLANNED = {
+    "loop": partial(lstm_loop, **SMALL),
+    "tree": partial(tree_lstm, **SMALL),
+    "scan": partial(models.scan_language_model, batch=2, seed=0, context=6, width=16, vocabulary=8),
+    "if": partial(
+        models.early_exit, batch=2, seed=0, sure=0.5, features=6, width=8, layers=2, classes=3
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", UNPLANNED)
+def test_planners_refuse_and_say_why(kind):
+    program = tvm_dtr.build(UNPLANNED[kind](), loss="cross_entropy")
+    reason = f"{kind} has control flow that depends on data, so that its ops are not known before"
+    with pytest.raises(NotPlannableError, match=reason):
+        graph_of_program(program, kind)
+    with pytest.raises(tvm_dtr.UsageError, match="control flow that depends on data"):
+        tvm_dtr.VirtualMachine(program, memory_budget=10**9, policy="plan")
+    methods = ["dtr-online", "anneal", "chen-sqrt", "checkmate"]
+    rows = compare(program, name=kind, budgets=["1GiB"], methods=methods, rounds=1)
+    assert [row["result"] for row in rows] == ["ok"] + ["unsupported"] * 3
+    assert all(row["error"].startswith(reason) for row in rows[1:])

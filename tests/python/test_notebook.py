@@ -8,6 +8,7 @@ from traced_run import traced_run
 import tvm_dtr
 from tvm_dtr.cli.synthetic import synthetic_inputs
 from tvm_dtr.notebook import Figures, shown
+from tvm_dtr.passes.schedule import Schedule
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,16 @@ def test_programs_and_stats_are_tables(program):
     vm.step(**synthetic_inputs(program, 0))
     assert vm.stats["peak_bytes"] > 0
     assert f"({vm.stats['peak_bytes']:,} bytes)" in cells(vm.stats._repr_html_())["peak_bytes"]
+
+
+def test_schedules_are_tables_and_short_lines():
+    schedule = Schedule("dtr", "net<1>", 2**20, [("compute", 0), ("free", 0)], 2**19, 3.0, 2.0, 1)
+    shown_cells = cells(schedule._repr_html_())
+    assert shown_cells["graph"] == "net<1>" and shown_cells["method"] == "dtr"
+    assert shown_cells["peak_bytes"] == "512.0 KiB (524,288 bytes)"
+    assert shown_cells["predicted_slowdown"] == "1.500" and shown_cells["ops"] == "1"
+    assert repr(schedule).startswith("Schedule(graph='net<1>', method='dtr'")
+    assert "steps" not in repr(schedule)
 
 
 def test_the_memory_report_adds_up(program):

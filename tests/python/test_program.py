@@ -1,5 +1,7 @@
 """tvm_dtr/program.py and program_file.py: round trips, and each refusal in one line."""
 
+import hashlib
+import io
 import json
 import os
 import subprocess
@@ -15,7 +17,7 @@ from random_steps import arrays_for, random_step, run_stock, same_bits
 import tvm_dtr
 import tvm_dtr.program_file as program_file
 from tvm_dtr.compile import compile_step
-from tvm_dtr.errors import ProgramError
+from tvm_dtr.errors import ProgramError, UsageError
 from tvm_dtr.program import Program
 
 
@@ -184,6 +186,83 @@ def test_missing_cpu_feature(saved, monkeypatch):
 def test_incomplete_manifest(saved):
     rewritten(saved, graph={})
     assert "manifest is not complete" in refusal(saved)
+
+
+def test_only_the_file_required(saved):
+    digest = hashlib.sha256(saved.read_bytes()).hexdigest()
+    assert tvm_dtr.load(saved, require_sha256=digest.upper()).inputs
+    other = "0" * 64
+    with pytest.raises(ProgramError, match=f"found SHA-256 {digest}, expected {other}"):
+        tvm_dtr.load(saved, require_sha256=other)
+    with pytest.raises(UsageError, match="expected the 64 hexadecimal digits"):
+        tvm_dtr.load(saved, require_sha256=digest[:63])
+
+
+def archive_with(path, name, content=b"x", compression=zipfile.ZIP_STORED):
+    """The program with one more member."""
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(name, content, compression)
+
+
+@pytest.mark.parametrize("name", ["../escape", "/etc/passwd", "state/../kernels.so", "x.py"])
+def test_members_that_no_program_has(saved, name):
+    archive_with(saved, name)
+    assert f"it has a member '{name}', which no program has" in refusal(saved)
+
+
+def test_a_member_twice(saved):
+    with pytest.warns(UserWarning, match="Duplicate"):
+        archive_with(saved, "kernels.so")
+    assert "several members of one name" in refusal(saved)
+
+
+def test_oversized_members(saved):
+    archive_with(saved, "state/77.npy", bytes(1 << 22), zipfile.ZIP_DEFLATED)
+    assert "compressed or encrypted" in refusal(saved)
+
+
+def test_members_that_claim_more_than_the_file_has(saved):
+    with zipfile.ZipFile(saved) as archive:
+        start = archive.getinfo("kernels.so")
+        size = start.file_size.to_bytes(4, "little")
+    content = bytearray(saved.read_bytes())
+    at = content.rindex(b"kernels.so") - 46  # its entry in the directory at the end
+    assert content[at + 24 : at + 28] == size
+    content[at + 20 : at + 28] = (2**31).to_bytes(4, "little") * 2
+    saved.write_bytes(content)
+    assert "larger than the file" in refusal(saved)
+
+
+def with_member(path, name, content):
+    """The program with a member replaced, all checksums in order."""
+    with zipfile.ZipFile(path) as archive:
+        members = {n: archive.read(n) for n in archive.namelist()} | {name: content}
+    manifest = json.loads(members["manifest.json"])
+    manifest["sha256"][name] = hashlib.sha256(content).hexdigest()
+    with zipfile.ZipFile(path, "w") as archive:
+        for n, data in members.items():
+            archive.writestr(n, data)
+    rewritten(path, sha256=manifest["sha256"])
+
+
+def test_an_array_that_says_it_is_larger_than_it_is(saved):
+    stream = io.BytesIO()
+    shape = (1 << 40,)
+    np.lib.format.write_array_header_1_0(
+        stream, {"descr": "<f4", "fortran_order": False, "shape": shape}
+    )
+    with_member(saved, "state/0.npy", stream.getvalue())
+    assert "has not the bytes of" in refusal(saved)
+
+
+def test_native_code_that_is_none(saved):
+    with_member(saved, "kernels.so", b"not a library")
+    assert "its native code cannot be loaded" in refusal(saved)
+
+
+def test_bytecode_that_is_none(saved):
+    with_member(saved, "bytecode.ro", b"not bytecode")
+    assert "its native code cannot be loaded" in refusal(saved)
 
 
 def test_more_threads_need_more_workspace(program, saved):

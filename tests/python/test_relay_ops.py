@@ -16,6 +16,7 @@ from tvm_dtr.relay_ops import (
     matmul,
     max_pool2d_gradient,
     take_gradient,
+    take_gradient_onto,
 )
 from tvm_dtr.relay_ops.dropout_mask import threefry2x32
 
@@ -206,6 +207,12 @@ def test_take_gradient_sums_repeated_indices(axis):
         moved[index[at]] += flat_dy[at]
     got = run(take_gradient, dy, index, shape=shape, axis=axis)
     np.testing.assert_allclose(got, expected, rtol=1e-12)
+    onto = rng.normal(size=shape)
+
+    def added(onto, dy, index):
+        return take_gradient_onto(onto, take_gradient(dy, index, shape, axis))
+
+    np.testing.assert_allclose(run(added, onto, dy, index), onto + expected, rtol=1e-12)
 
 
 # batch, rows, depth, columns: tiles, panels and blocks of depth that are whole, cut and single.

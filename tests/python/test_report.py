@@ -5,10 +5,14 @@ import re
 import shutil
 import subprocess
 
+import onnx
 import pytest
 from traced_run import traced_run
 
+from tvm_dtr import models
 from tvm_dtr.cli import main
+from tvm_dtr.cli.report_page import PICTURES
+from tvm_dtr.models.tree_lstm import tree_lstm
 from tvm_dtr.report.data import layer_times, report_data
 from tvm_dtr.report.page import fill
 from tvm_dtr.trace import read_events
@@ -50,6 +54,79 @@ def test_the_page_has_the_figures_of_the_run(page):
     )
     assert any("the slowdown would be" in line for line in data["advice"])
     assert data["curve"]["smallest_bytes"] < row["budget_bytes"]
+
+
+# A straight-line model and one whose steps depend on the data, each with options of its run.
+SMALL = {
+    "gpt": (
+        lambda: models.gpt(batch=8, seed=0, layers=2, width=32, heads=2, context=32, vocabulary=32),
+        ["--memory-budget", "60%"],
+    ),
+    "tree": (
+        lambda: tree_lstm(batch=64, seed=0, features=8, width=16, classes=3),
+        ["--memory-budget", "70%", "--length", "nodes=31..31"],
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=SMALL)
+def reported(request, tmp_path_factory):
+    """(folder of ``run --report``, rows of the run, row of ``report``)."""
+    make, options = SMALL[request.param]
+    folder = tmp_path_factory.mktemp(request.param)
+    onnx.save(make(), folder / "model.onnx")
+    assert main(["build", str(folder / "model.onnx"), "-o", str(folder / "model.tdtr")]) == 0
+    run = ["run", str(folder / "model.tdtr"), "--steps", "3", *options]
+    outputs = ["--report", str(folder / "made"), "--json", str(folder / "run.json")]
+    assert main([*run, *outputs]) == 0
+    again = ["-o", str(folder / "again.html"), "--plots", str(folder / "again")]
+    report = ["report", str(folder / "made" / "run.dtrace"), *again]
+    assert main([*report, "--json", str(folder / "report.json")]) == 0
+    rows = (json.loads((folder / name).read_text())["rows"] for name in ("run.json", "report.json"))
+    return folder, *rows
+
+
+def test_one_command_makes_the_page_and_the_pictures(reported):
+    folder = reported[0]
+    for made in (folder / "made", folder / "again"):
+        for name in PICTURES:
+            start = b"\x89PNG" if name.endswith(".png") else b"<?xml"
+            assert (made / name).read_bytes().startswith(start), name
+    assert figures(folder / "made" / "report.html") == figures(folder / "again.html")
+
+
+def test_every_sum_is_that_of_the_run(reported):
+    folder, rows, (report,) = reported
+    row, data = rows[-1], figures(folder / "again.html")
+    assert row["evictions"] > 0 and row["rematerializations"] > 0 and row["remat_seconds"] > 0
+    for name in ("budget_bytes", "evictions", "rematerializations"):
+        assert data["totals"][name] == report[name] == row[name]
+    for name in ("compute_seconds", "remat_seconds", "search_seconds"):
+        assert data["totals"][name] == pytest.approx(row[name], abs=1e-6)
+    assert max(step["peak_bytes"] for step in data["steps"]) == row["peak_bytes"]
+    for figure in (data["totals"]["peak_bytes"], max(map(sum, zip(*data["sizes"], strict=True)))):
+        assert sum(data["roles_at_peak"].values()) == figure
+    layers = {key: sum(layer[key] for layer in data["layers"]) for key in ("compute", "again")}
+    assert layers["compute"] / 1e3 == pytest.approx(row["compute_seconds"], abs=1e-6)
+    assert layers["again"] / 1e3 == pytest.approx(row["remat_seconds"], abs=1e-6)
+    assert sum(again for _, again in data["again"]) / 1e3 == pytest.approx(
+        row["remat_seconds"], abs=1e-6
+    )
+    assert len(data["evictions"]) == row["evictions"]
+
+
+def test_roles_and_nodes_of_small_models(reported):
+    folder = reported[0]
+    data = figures(folder / "again.html")
+    by_graph = data["curve"] is not None
+    for role in ("parameters", "activations", "workspace", *(["gradients"] if by_graph else [])):
+        assert max(data["sizes"][data["roles"].index(role)]) > 0, role
+    if by_graph:
+        assert len(data["layers"]) > 3
+        assert re.search(r" \(\w+\)", data["recomputed"][0]["name"])
+    else:
+        assert "Control flow depends on the data" in data["no_curve"]
+        assert data["recomputed"][0]["name"].startswith("vm_mod_fused")
 
 
 def test_recomputed_storages_are_named_by_node(page):
@@ -116,7 +193,7 @@ def test_the_keyboard_zooms_and_reads_the_chart(page, tmp_path):
         page[0].read_text(encoding="utf-8").replace("</body>", script), encoding="utf-8"
     )
     shown = browse(copy.as_uri(), tmp_path, "--dump-dom")
-    assert 'data-focused="true"' in shown and 'data-stops="7"' in shown
+    assert 'data-focused="true"' in shown and 'data-stops="8"' in shown
     assert re.search(r'id="readout"[^>]*>[\d.]+ ms: .*activations', shown)
 
 

@@ -80,6 +80,32 @@ def test_the_schedule_counts_updates():
     assert seen == [0] * COUNT + [1] * COUNT
 
 
+@pytest.mark.parametrize("step", [1, 5])
+def test_a_run_resumed_between_two_updates_is_the_uninterrupted_one(tmp_path, step):
+    class Stop(tvm_dtr.Callback):
+        def on_step(self, trainer, record, outputs):
+            if record["step"] == step:
+                trainer.stop()
+
+    program = accumulating(clip_norm=0.5)
+    arrays = {k: np.concatenate([b[k] for b in batches(MICRO, 4)]) for k in ("x", "target")}
+
+    def state(folder=None, resume=False, **options):
+        vm = tvm_dtr.VirtualMachine(program, memory_budget=options.pop("budget", None))
+        run = tvm_dtr.Trainer(vm, arrays, epochs=2, checkpoint_dir=folder, seed=4, **options)
+        run.run(resume=resume)
+        return dict(vm.parameters), run.position.step
+
+    stopped, at = state(tmp_path, callbacks=[Stop()])
+    assert at == step and stopped["accumulated"] == step % COUNT != 0
+    resumed, at = state(tmp_path, resume=True, budget="100%")
+    whole, _ = state()
+    assert at == 8 and whole["accumulated"] == 8 % COUNT
+    assert {n: v.tobytes() for n, v in resumed.items()} == {
+        n: v.tobytes() for n, v in whole.items()
+    }
+
+
 @pytest.mark.parametrize(
     ("low", "scale", "most"), [("float16", 1024.0, 1e-3), ("bfloat16", None, 8e-3)]
 )

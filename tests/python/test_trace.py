@@ -102,7 +102,7 @@ def test_decisions_have_scores_and_candidates(analysis):
 def test_a_file_cut_anywhere_is_readable(run, tmp_path):
     whole = run[0].read_bytes()
     full = len(read_events(run[0]))
-    start = len(whole) - 16 * full
+    start = 16 + int.from_bytes(whole[12:16], "little")
     for size in (start, start + 7, len(whole) // 2, len(whole) - 40):
         cut = tmp_path / "cut.dtrace"
         cut.write_bytes(whole[:size])
@@ -125,7 +125,7 @@ def test_what_is_no_trace_is_named(run, tmp_path):
     header = bytearray(encode_header({}))
     header[8] = 9
     other.write_bytes(header)
-    with pytest.raises(UsageError, match="version 9 of the format, this tvm-dtr reads version 1"):
+    with pytest.raises(UsageError, match="version 9 of the format, this tvm-dtr reads version 2"):
         read_events(other)
 
 
@@ -157,17 +157,65 @@ def test_after_a_kill_the_steps_before_are_there(run, tmp_path):
     assert [(step.number, step.failed) for step in analysis.steps] == [(0, None), (1, None)]
 
 
-def test_updates_in_place_are_recorded(run, tmp_path):
-    program = tvm_dtr.load(run[0].parent / "r8.tdtr")
+@pytest.fixture(scope="module")
+def changing(run):
+    """(analysis, overwrites as the VM counts them) of two steps between which the budget falls."""
+    program = tvm_dtr.load(run[0].with_name("r8.tdtr"))
     vm = tvm_dtr.VirtualMachine(program)
-    vm.start_trace(tmp_path / "t.dtrace")
-    written = 0
-    for step in range(2):
+    trace = run[0].with_name("changing.dtrace")
+    vm.start_trace(trace)
+    written = []
+    for step, budget in enumerate((None, "80%")):
+        vm.set_budget(budget)
         vm.step(**synthetic_inputs(program, 0, step))
-        written += vm.counters()["overwrites"]
+        written.append(vm.counters()["overwrites"])
     vm.stop_trace()
-    kinds = read_events(tmp_path / "t.dtrace").kind
-    assert np.count_nonzero(kinds == Kind.OVERWRITE) == written > 0
+    return Analysis(read_events(trace)), written
+
+
+def test_updates_in_place_are_recorded_and_shown(changing):
+    analysis, written = changing
+    assert [step.overwrites for step in analysis.steps] == written and min(written) > 0
+    step = analysis.steps[-1]
+    updated = {analysis.storages[index].name: index for _, index in step.overwritten}
+    assert "conv1.weight" in updated
+    assert all(analysis.storages[index].role == "parameters" for index in updated.values())
+    axes = lives_figure(analysis, step).axes[0]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert "written in place" in labels
+    events = chrome_events(analysis)["traceEvents"]
+    marks = [e["name"] for e in events if e["ph"] == "i" and e["tid"] == 4]
+    assert len(marks) == sum(written) and set(updated) <= set(marks)
+
+
+def test_budget_changes_are_recorded_and_shown(changing):
+    analysis, _ = changing
+    budget = analysis.steps[1].budget_bytes
+    assert [step.budget_bytes for step in analysis.steps] == [None, budget]
+    assert budget == int(0.8 * analysis.header["unbudgeted_peak_bytes"])
+    events = chrome_events(analysis)["traceEvents"]
+    counted = [e["args"]["budget"] for e in events if e["name"].startswith("budget")]
+    assert counted == [0, budget]
+    (legend,) = memory_figure(analysis, analysis.steps[1]).legends
+    assert any(text.get_text().startswith("budget (") for text in legend.get_texts())
+
+
+def test_results_are_named_and_those_that_are_kept_stay(run, analysis):
+    logits = [s for s in analysis.storages if s.result == "logits"]
+    assert len(logits) == len(analysis.steps)
+    assert all(s.label().endswith(": logits") for s in logits)
+    program = tvm_dtr.load(run[0].with_name("r8.tdtr"))
+    vm = tvm_dtr.VirtualMachine(program.executable)
+    given = list(synthetic_inputs(program, 0).values()) + list(program.initial_state.values())
+    trace = run[0].with_name("kept.dtrace")
+    vm.start_trace(trace)
+    kept = vm.invoke("main", *given)[0]
+    vm.invoke("main", *given)
+    vm.stop_trace()
+    first, second = (s for s in Analysis(read_events(trace)).storages if s.result == "result 0")
+    assert first.spans[-1][1] is None, "held by the array, over the next invocation"
+    assert first.number != second.number
+    del kept
 
 
 def test_simulation_takes_the_graph_of_the_trace(run):
@@ -181,11 +229,13 @@ def test_simulation_takes_the_graph_of_the_trace(run):
 def test_chrome_has_the_tracks_and_an_arrow_for_each_return(analysis):
     events = json.loads(json.dumps(chrome_events(analysis)))["traceEvents"]
     tracks = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    assert tracks == {"model compute", "recomputation", "evictions"}
+    assert tracks == {"model compute", "recomputation", "evictions", "updates in place"}
     by_phase = {ph: [e for e in events if e["ph"] == ph] for ph in "XCisf"}
     assert len(by_phase["X"]) == sum(len(step.runs) for step in analysis.steps)
-    assert len(by_phase["i"]) == sum(step.evictions for step in analysis.steps)
-    assert len(by_phase["C"]) == sum(len(step.memory) for step in analysis.steps)
+    instants = sum(step.evictions + step.overwrites for step in analysis.steps)
+    assert len(by_phase["i"]) == instants
+    counters = sum(len(step.memory) + len(step.budgets) for step in analysis.steps)
+    assert len(by_phase["C"]) == counters
     starts, ends = ({e["id"]: e["ts"] for e in by_phase[ph]} for ph in "sf")
     assert starts.keys() == ends.keys() and len(starts) > 0
     assert all(starts[number] < ends[number] for number in starts)

@@ -105,6 +105,13 @@ def test_callbacks_and_evaluation(built):
     assert run.total_steps == 5
 
 
+def test_a_figure_of_the_evaluation_never_takes_the_place_of_one_of_the_training(built):
+    run = trainer(built, epochs=1, evaluate=lambda vm: {"loss": 7.0, "accuracy": 0.5})
+    run.run()
+    assert (run.last_epoch["validation_loss"], run.last_epoch["accuracy"]) == (7.0, 0.5)
+    assert run.last_epoch["loss"] < 5
+
+
 def test_steps_bound_the_run_and_rates_follow_the_schedule(built):
     rates = []
 

@@ -12,7 +12,17 @@ from collections.abc import Sequence
 
 from tvm import relay
 
-from ..relay_graph import Expr, post_order, rebuild, substitute, tensor_type
+from ..relay_facts import arguments, name_of
+from ..relay_graph import (
+    Expr,
+    ExprMap,
+    children,
+    is_tensor,
+    post_order,
+    rebuild,
+    substitute,
+    tensor_type,
+)
 from .composite import composite, composite_name, inline_composites
 
 _KEEP_NOTHING = frozenset({"add", "subtract", "negative", "cast"})
@@ -42,7 +52,7 @@ def cluster_elementwise(roots: Sequence[Expr]) -> list[Expr]:
             clusters[expr] = found
     if not clusters:
         return list(roots)
-    table: dict[Expr, Expr] = {}
+    table = ExprMap()
     for expr in order:
         if expr in clusters:
             table[expr] = _as_composite(expr, clusters[expr], table)
@@ -52,11 +62,11 @@ def cluster_elementwise(roots: Sequence[Expr]) -> list[Expr]:
 
 
 def _is_full(expr: Expr, shape: tuple[int, ...]) -> bool:
-    return hasattr(expr.checked_type, "shape") and tensor_type(expr)[0] == shape
+    return is_tensor(expr) and tensor_type(expr)[0] == shape
 
 
 def _name(call: relay.Call) -> str:
-    return composite_name(call) or call.op.name
+    return composite_name(call) or name_of(call)
 
 
 class _Finder:
@@ -65,13 +75,8 @@ class _Finder:
         self.taken: set[Expr] = set()
         self.roots = set(roots)
         for expr in order:
-            if isinstance(expr, relay.Call):
-                for arg in expr.args:
-                    self.users.setdefault(arg, []).append(expr)
-            elif isinstance(expr, relay.Tuple | relay.TupleGetItem):
-                fields = expr.fields if isinstance(expr, relay.Tuple) else [expr.tuple_value]
-                for field in fields:
-                    self.users.setdefault(field, []).append(expr)
+            for operand in children(expr):
+                self.users.setdefault(operand, []).append(expr)
 
     def _can_join(self, expr: Expr, shape: tuple[int, ...]) -> bool:
         return (
@@ -83,14 +88,14 @@ class _Finder:
 
     def cluster_of(self, end: Expr) -> list[Expr] | None:
         """Operands of the cluster that ends in ``end``, if it keeps fewer values than its ops."""
-        if not isinstance(end, relay.Call) or not hasattr(end.checked_type, "shape"):
+        if not isinstance(end, relay.Call) or not is_tensor(end):
             return None
         shape = tensor_type(end)[0]
         if len(shape) < 2 or not self._can_join(end, shape):
             return None
         members, inside, at = [end], {end}, 0
         while at < len(members) < _MOST_MEMBERS:
-            for arg in members[at].args:
+            for arg in arguments(members[at]):
                 alone = all(user in inside for user in self.users[arg])
                 if (
                     alone
@@ -104,7 +109,7 @@ class _Finder:
         operands = dict.fromkeys(
             arg
             for call in reversed(members)
-            for arg in call.args
+            for arg in arguments(call)
             if arg not in inside and not isinstance(arg, relay.Constant)
         )
         full = [arg for arg in operands if _is_full(arg, shape)]
@@ -121,8 +126,8 @@ def _kept_by(call: relay.Call) -> list[Expr]:
     if name in _KEEP_NOTHING:
         return []
     if name not in _BY_OPERANDS:
-        return [call if name in _KEEP_RESULT else call.args[0]]
-    a, b = call.args
+        return [call if name in _KEEP_RESULT else arguments(call)[0]]
+    a, b = arguments(call)
     a_varies, b_varies = (not isinstance(arg, relay.Constant) for arg in (a, b))
     if name == "multiply":
         return [*([a] if b_varies else []), *([b] if a_varies else [])]
@@ -131,7 +136,7 @@ def _kept_by(call: relay.Call) -> list[Expr]:
     return [a, b, call] if b_varies else [a]
 
 
-def _as_composite(end: relay.Call, operands: list[Expr], table: dict[Expr, Expr]) -> relay.Call:
+def _as_composite(end: relay.Call, operands: list[Expr], table: ExprMap) -> relay.Call:
     def body(*variables: Expr) -> Expr:
         bound = substitute([end], dict(zip(operands, variables, strict=True)))
         return inline_composites(bound)[0]

@@ -15,7 +15,8 @@ from typing import Any
 
 from tvm import relay
 
-from ..relay_graph import Expr, post_order, rebuild, substitute, tensor_type
+from ..relay_facts import called, children, remembered
+from ..relay_graph import Expr, ExprMap, post_order, rebuild, substitute, tensor_type
 
 NAME_ATTRIBUTE = "dtr_composite"
 
@@ -41,21 +42,28 @@ def composite(
 
 def composite_name(call: relay.Call) -> str | None:
     """Name of the composite that ``call`` calls; None for a plain op."""
-    if isinstance(call.op, relay.Function) and call.op.attrs is not None:
-        return str(call.op.attrs[NAME_ATTRIBUTE])
-    return None
+    function = called(call)
+    return remembered("composite", function, _name) if _is_composite(function) else None
+
+
+def _is_composite(function: Expr) -> bool:
+    return isinstance(function, relay.Function) and function.attrs is not None
+
+
+def _name(function: relay.Function) -> str:
+    return str(function.attrs[NAME_ATTRIBUTE])
 
 
 def inline_composites(roots: list[Expr]) -> list[Expr]:
     """``roots`` with each composite call replaced by its body."""
-    table: dict[Expr, Expr] = {}
+    table = ExprMap()
     for expr in post_order(roots):
         new = rebuild(expr, table.__getitem__)
         if isinstance(new, relay.Call) and composite_name(new) is not None:
             function = new.op
             binding = dict(zip(function.params, new.args, strict=True))
             (new,) = substitute([function.body], binding, new.span)
-        elif isinstance(new, relay.TupleGetItem) and isinstance(new.tuple_value, relay.Tuple):
-            new = new.tuple_value.fields[new.index]
+        elif isinstance(new, relay.TupleGetItem) and isinstance(children(new)[0], relay.Tuple):
+            new = children(children(new)[0])[new.index]
         table[expr] = new
     return [table[root] for root in roots]

@@ -15,7 +15,7 @@ from tvm import relay
 from ..relay_graph import Expr, dtype_of, shape_of
 from ..relay_ops import batch_norm_gradient_sums, batch_statistics
 from .composite import composite
-from .rules import Adjoint, gradient
+from .rules import RESULT_AGAIN, Adjoint, gradient
 from .scalars import scalar, sum_to_shape
 
 
@@ -37,11 +37,26 @@ def batch_norm(x: Expr, gamma: Expr, beta: Expr, epsilon: float) -> relay.Call:
         statistics = batch_statistics(x)
         mean, variance = relay.TupleGetItem(statistics, 0), relay.TupleGetItem(statistics, 1)
         inverse = relay.rsqrt(variance + scalar(epsilon, dtype))
-        off = x - _per_channel(mean, rank)
-        y = off * _per_channel(inverse * gamma, rank) + _per_channel(beta, rank)
+        y = _batch_normalized(x, gamma, beta, mean, inverse, rank)
         return relay.Tuple([y, mean, variance, inverse])
 
     return composite("batch_norm", [x, gamma, beta], body, epsilon=float(epsilon))
+
+
+def _batch_normalized(
+    x: Expr, gamma: Expr, beta: Expr, mean: Expr, inverse: Expr, rank: int
+) -> Expr:
+    off = x - _per_channel(mean, rank)
+    return off * _per_channel(inverse * gamma, rank) + _per_channel(beta, rank)
+
+
+def _batch_norm_again(call: relay.Call) -> Expr:
+    x, gamma, beta = call.args
+    mean, inverse = relay.TupleGetItem(call, 1), relay.TupleGetItem(call, 3)
+    return _batch_normalized(x, gamma, beta, mean, inverse, len(shape_of(x)))
+
+
+RESULT_AGAIN["batch_norm"] = _batch_norm_again
 
 
 @gradient("batch_norm")
@@ -87,6 +102,14 @@ def normalize(x: Expr, gamma: Expr, beta: Expr, axes: list[int], epsilon: float)
         return relay.Tuple([(x - mean) * inverse * gamma + beta, mean, inverse])
 
     return composite("normalize", [x, gamma, beta], body, axes=axes)
+
+
+def _normalize_again(call: relay.Call) -> Expr:
+    x, gamma, beta = call.args
+    return (x - relay.TupleGetItem(call, 1)) * relay.TupleGetItem(call, 2) * gamma + beta
+
+
+RESULT_AGAIN["normalize"] = _normalize_again
 
 
 @gradient("normalize")

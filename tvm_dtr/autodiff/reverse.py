@@ -7,25 +7,33 @@ from collections.abc import Callable, Sequence
 from tvm import relay
 
 from ..errors import ModelError
+from ..progress import Progress, counted
+from ..relay_facts import arguments, called, name_of
 from ..relay_graph import (
     Expr,
+    calls_op,
+    children,
     dtype_of,
     infer_local,
+    is_tensor,
     post_order,
     source_of,
     stamp,
     substitute,
     tensor_type,
 )
+from ..relay_ops import take_gradient_onto
 from .composite import composite_name
+from .recomputation import ResultsAgain
 from .rules import CONSTANT_OPS, GRADIENTS, Adjoint, Rule
 
 
 def op_name(call: relay.Call) -> str:
     """Name under which ``call`` is in the table of rules."""
-    if isinstance(call.op, relay.Var):  # control flow: see tvm_dtr.control_flow
-        return call.op.name_hint
-    return composite_name(call) or call.op.name
+    op = called(call)
+    if isinstance(op, relay.Var):  # control flow: see tvm_dtr.control_flow
+        return op.name_hint
+    return composite_name(call) or name_of(call)
 
 
 def mark_needed(order: Sequence[Expr], wrt: set[Expr]) -> set[Expr]:
@@ -33,13 +41,13 @@ def mark_needed(order: Sequence[Expr], wrt: set[Expr]) -> set[Expr]:
     needed: set[Expr] = set()
     for expr in order:
         if isinstance(expr, relay.Call):
-            if op_name(expr) not in CONSTANT_OPS and any(arg in needed for arg in expr.args):
+            if op_name(expr) not in CONSTANT_OPS and any(arg in needed for arg in arguments(expr)):
                 needed.add(expr)
         elif isinstance(expr, relay.Tuple):
-            if any(field in needed for field in expr.fields):
+            if any(field in needed for field in children(expr)):
                 needed.add(expr)
         elif isinstance(expr, relay.TupleGetItem):
-            if expr.tuple_value in needed and "float" in dtype_of(expr):
+            if children(expr)[0] in needed and "float" in dtype_of(expr):
                 needed.add(expr)
         elif expr in wrt:
             needed.add(expr)
@@ -84,9 +92,26 @@ def _recomputed(adjoint: Adjoint) -> list[Expr | None]:
     )
     binding = {**seeds, **dict(zip(function.params, adjoint.call.args, strict=True))}
     made = [g for g in grads.values() if g is not None]
-    bound = dict(zip(made, substitute(made, binding), strict=True))
+    if _is_cheap(function):  # each gradient from copies of its own: one fused kernel, no tensor
+        bound = {g: substitute([g], binding)[0] for g in made}
+    else:
+        bound = dict(zip(made, substitute(made, binding), strict=True))
     found = [grads.get(p) for p in function.params]
     return [None if g is None else bound[g] for g in found]
+
+
+# Ops that cost no more than reading their operands: computing them twice is free.
+_CHEAP = frozenset(
+    {
+        *("abs", "add", "cast", "clip", "greater", "greater_equal", "less", "less_equal"),
+        *("maximum", "minimum", "multiply", "negative", "nn.relu", "subtract", "where"),
+    }
+)
+
+
+def _is_cheap(function: relay.Function) -> bool:
+    calls = (e for e in post_order([function.body]) if isinstance(e, relay.Call))
+    return all(calls_op(call, *_CHEAP) for call in calls)
 
 
 _MANY_TERMS = 4
@@ -94,12 +119,8 @@ _MANY_TERMS = 4
 
 def _is_weight_gradient(term: Expr) -> bool:
     """Is it the product of two transposed matrices that the rule of ``nn.dense`` makes?"""
-
-    def is_call(expr: Expr, name: str) -> bool:
-        return isinstance(expr, relay.Call) and getattr(expr.op, "name", "") == name
-
-    return is_call(term, "nn.dense") and all(
-        is_call(arg, "transpose") and arg.attrs.axes is None for arg in term.args
+    return calls_op(term, "nn.dense") and all(
+        calls_op(arg, "transpose") and arg.attrs.axes is None for arg in term.args
     )
 
 
@@ -113,12 +134,26 @@ def _joined_products(terms: list[Expr]) -> Expr:
     return product
 
 
+def _sum(terms: list[Expr]) -> Expr:
+    """Rows that were taken from a table are added into what else its gradient consists of."""
+    taken = [term for term in terms if calls_op(term, "dtr.take_gradient")]
+    others = [term for term in terms if term not in taken] or [taken.pop(0)]
+    total = others[0]
+    for term in others[1:]:
+        total = relay.add(total, term)
+    for term in taken:
+        known = [*others, total, *term.args]
+        (total,) = stamp([take_gradient_onto(total, term)], known, source_of(term) or "gradient")
+    return total
+
+
 class _Sweep:
     """The backward sweep: adjoints of each expression, collected until its producer is reached."""
 
     def __init__(self, needed: set[Expr], control_flow: Callable[[Adjoint], list[Expr | None]]):
         self.needed = needed
         self.control_flow = control_flow
+        self.again = ResultsAgain()
         # Per expression and tuple field (0 for tensors), in the order in which the backward
         # pass computes them: the sum then consumes the oldest first, and each can die at once.
         self.parts: dict[Expr, dict[int, list[Expr]]] = {}
@@ -132,10 +167,7 @@ class _Sweep:
             return None
         if len(terms) >= _MANY_TERMS and all(map(_is_weight_gradient, terms)):
             return _joined_products(terms)
-        total = terms[0]
-        for term in terms[1:]:
-            total = relay.add(total, term)
-        return total
+        return _sum(terms)
 
     def visit(self, expr: Expr) -> None:
         if expr not in self.parts:
@@ -145,31 +177,33 @@ class _Sweep:
         elif isinstance(expr, relay.TupleGetItem):
             dy = self.total(expr)
             assert dy is not None
-            self.add(expr.tuple_value, dy, expr.index)
+            self.add(children(expr)[0], dy, expr.index)
         elif isinstance(expr, relay.Tuple):
-            for i, field in enumerate(expr.fields):
+            for i, field in enumerate(children(expr)):
                 dy = self.total(expr, i)
                 if dy is not None and field in self.needed:
                     self.add(field, dy)
 
     def _visit_call(self, call: relay.Call) -> None:
-        rule = self.control_flow if isinstance(call.op, relay.Var) else _rule(call)
-        result = call.checked_type
-        count = len(result.fields) if hasattr(result, "fields") else 1
+        rule = self.control_flow if isinstance(called(call), relay.Var) else _rule(call)
+        args = arguments(call)
+        count = 1 if is_tensor(call) else len(call.checked_type.fields)
         outputs = [self.total(call, i) for i in range(count)]
-        needs = [arg in self.needed for arg in call.args]
-        grads = rule(Adjoint(call, outputs, needs))
+        needs = [arg in self.needed for arg in args]
+        seen = self.again.operands(call) if calls_op(call, "nn.dense") else call
+        grads = rule(Adjoint(seen, outputs, needs))
         terms = [t for dy in self.parts[call].values() for t in dy]
         # A joined product has a source already; what is below it must not be stamped again.
         known = [
             call,
-            *call.args,
+            *args,
+            *seen.args,
             *terms,
             *(dy for dy in outputs if dy is not None and source_of(dy)),
         ]
         pairs = [
             (arg, dx)
-            for arg, dx, need in zip(call.args, grads, needs, strict=True)
+            for arg, dx, need in zip(args, grads, needs, strict=True)
             if need and dx is not None
         ]
         dxs = stamp([dx for _, dx in pairs], known, f"{source_of(call) or op_name(call)} gradient")
@@ -202,6 +236,7 @@ def pullback(
     seeds: Sequence[Expr | None],
     wrt: Sequence[relay.Var],
     control_flow: Callable[[Adjoint], list[Expr | None]],
+    progress: Progress | None = None,
 ) -> list[Expr | None]:
     """As :func:`gradients` for several outputs, each with its adjoint or None; ``control_flow``
     is the rule of calls of control flow."""
@@ -211,7 +246,7 @@ def pullback(
     for output, seed in zip(outputs, seeds, strict=True):
         if output in needed and seed is not None:
             sweep.add(output, seed)
-    for expr in reversed(order):
+    for expr in counted(order[::-1], "differentiating", progress):
         if expr in needed:
             sweep.visit(expr)
     return [sweep.total(variable) for variable in wrt]

@@ -40,6 +40,10 @@ GRADIENTS: dict[str, Rule] = {}
 # Ops whose result carries no gradient to any operand: integers, booleans, piecewise constants.
 CONSTANT_OPS: set[str] = set()
 
+# Composites whose first result follows from their operands and other results in one elementwise
+# pass, and how: what the backward pass does not keep.
+RESULT_AGAIN: dict[str, Callable[[relay.Call], Expr]] = {}
+
 
 def gradient(*names: str) -> Callable[[Rule], Rule]:
     """Register a rule for Relay ops or composites."""

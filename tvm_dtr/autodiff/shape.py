@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import relay
 
 from ..errors import ModelError
-from ..relay_graph import Expr, infer_local, shape_of, source_of
+from ..relay_graph import Expr, calls_op, infer_local, shape_of, source_of
 from .composite import composite
 from .conv import input_gradient_of_channels
 from .rules import Adjoint, gradient
@@ -24,7 +24,15 @@ def _transpose(adjoint: Adjoint) -> list[Expr | None]:
     axes = call.attrs.axes
     order = [int(a) % rank for a in axes] if axes is not None else list(range(rank))[::-1]
     inverse = [order.index(i) for i in range(rank)]
-    return [relay.transpose(adjoint.output, inverse)]
+    return [_turned_product(adjoint.output, inverse) or relay.transpose(adjoint.output, inverse)]
+
+
+def _turned_product(dy: Expr, axes: list[int]) -> Expr | None:
+    """The transpose of a product of matrices by exchanging its factors, so that the gradient of a
+    weight which the model transposes is written once; None if ``dy`` is no product."""
+    if not calls_op(dy, "nn.dense") or axes != [1, 0]:
+        return None
+    return relay.nn.dense(dy.args[1], dy.args[0])
 
 
 @gradient("broadcast_to")

@@ -1,5 +1,5 @@
 import sys
 
-from tvm_dtr.cli.entry import main
+from tvm_dtr.cli import main
 
 sys.exit(main())

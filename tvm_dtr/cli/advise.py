@@ -33,6 +33,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         help="take times from a step run now (default), or from when the program was built",
     )
     args.add_build_options(parser)
+    args.add_require_sha256(parser)
     parser.set_defaults(command=advise)
 
 
@@ -46,9 +47,9 @@ def advise(arguments: argparse.Namespace) -> int:
 
     peak = program.unbudgeted_peak_bytes
     with progress("running a step"):
-        seconds, step_seconds = profiled_step(program) if arguments.profile else (None, None)
+        profile = profiled_step(program) if arguments.profile else ()
     with progress("simulating budgets"):
-        curve = slowdown_curve(program.replay, peak, seconds, step_seconds)
+        curve = slowdown_curve(program.replay, peak, *profile)
     rows = [_row(point, Path(arguments.program).stem, curve) for point in curve.points]
     lines = advice(curve, None)
     if memory is not None:
@@ -68,15 +69,14 @@ def advise(arguments: argparse.Namespace) -> int:
 def _open(arguments: argparse.Namespace) -> Any:
     given = args.build_options_given(arguments)
     if not args.is_program(arguments.program):
+        args.refuse_sha256(arguments)
         arguments.model = arguments.program
         return compile_model(arguments)
     if given:
         raise UsageError(
             f"{given[0]} is a choice of building: '{arguments.program}' is a program already"
         )
-    import tvm_dtr
-
-    return tvm_dtr.load(arguments.program)
+    return args.load_program(arguments)
 
 
 def _memory(text: str | None) -> int | None:
@@ -88,11 +88,13 @@ def _memory(text: str | None) -> int | None:
     return budget.bytes
 
 
-def profiled_step(program: Any) -> tuple[list[float], float]:
-    """(seconds of each op of the graph, seconds of the step), of the second step of a run
-    without a budget on made-up data."""
+def profiled_step(program: Any) -> tuple[list[float], float, Any]:
+    """(seconds of each op of the graph, seconds of the step, the graph's replay with the costs of
+    its kernels), of the second step of a run without a budget on made-up data."""
     import tvm_dtr
     from tvm_dtr.cli.synthetic import synthetic_inputs
+    from tvm_dtr.measured_costs import with_costs
+    from tvm_dtr.replay import replay_of, step_boundary
     from tvm_dtr.trace import read_events
     from tvm_dtr.trace.analysis import Analysis
 
@@ -109,7 +111,8 @@ def profiled_step(program: Any) -> tuple[list[float], float]:
     seconds = [0.0] * len(program.graph.ops)
     for op, run in zip(order, step.runs, strict=True):
         seconds[op] = run.duration / 1e9
-    return seconds, vm.stats["step_seconds"]
+    measured = with_costs(program.graph, vm.measured_costs())
+    return seconds, vm.stats["step_seconds"], replay_of(measured, *step_boundary(program))
 
 
 def _row(point: Any, model: str, curve: Any) -> dict[str, Any]:

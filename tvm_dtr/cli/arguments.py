@@ -84,7 +84,8 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
         type=shape,
         action="append",
         metavar="NAME=DIMS",
-        help="shape of an input whose dimensions the model leaves open: x=64,3,32,32",
+        help="shape of an input whose dimensions the model leaves open: x=64,3,32,32; a name is "
+        "a size that changes from step to step: x=N,3,32,32",
     )
     group.add_argument(
         "--dtype",
@@ -94,6 +95,30 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--jobs", type=positive, metavar="N", help="compiler processes (default: one per core)"
     )
+
+
+def add_require_sha256(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--require-sha256",
+        metavar="HEX",
+        help="refuse the program file, whose native code would run here, unless this is its "
+        "SHA-256 (as sha256sum prints it)",
+    )
+
+
+def load_program(arguments: argparse.Namespace) -> Any:
+    """The program of ``arguments.program``, if it is the one that ``--require-sha256`` names."""
+    from tvm_dtr.program import load
+
+    return load(arguments.program, require_sha256=arguments.require_sha256)
+
+
+def refuse_sha256(arguments: argparse.Namespace) -> None:
+    """Raises UsageError where an ONNX file is given: it holds no code, and is built here."""
+    if arguments.require_sha256 is not None:
+        raise UsageError(
+            f"--require-sha256 is for program files: '{arguments.program}' is to be built first"
+        )
 
 
 def add_arena(parser: argparse.ArgumentParser) -> None:

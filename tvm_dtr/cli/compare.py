@@ -51,6 +51,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=args.seed, default=0, metavar="N", help="(default 0)")
     parser.add_argument("--out", metavar="DIR", help="write tables and the plot to DIR")
     args.add_build_options(parser)
+    args.add_require_sha256(parser)
     parser.set_defaults(command=run_comparison)
 
 
@@ -92,6 +93,7 @@ def run_comparison(arguments: argparse.Namespace) -> int:
 
 def _open(arguments: argparse.Namespace) -> Any:
     if not args.is_program(arguments.program):
+        args.refuse_sha256(arguments)
         arguments.model = arguments.program
         return compile_model(arguments)
     given = args.build_options_given(arguments)
@@ -99,9 +101,7 @@ def _open(arguments: argparse.Namespace) -> Any:
         raise UsageError(
             f"{given[0]} is a choice of building: '{arguments.program}' is a program already"
         )
-    from tvm_dtr.program import load
-
-    return load(arguments.program)
+    return args.load_program(arguments)
 
 
 def _write_folder(folder: Path, rows: list[dict[str, Any]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -131,6 +132,11 @@ def _tell(error: Exception, debug: bool) -> int:
 
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong on one line, without repeating the usage."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        # `--memory-budget -5%` is a wrong budget, and no missing one.
+        self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str) -> None:  # type: ignore[override]
         print(f"{self.prog}: error: {message} (see '{self.prog} --help')", file=sys.stderr)

@@ -26,6 +26,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         "--checkpoint", required=True, metavar="FILE", help="a checkpoint, or a folder of them"
     )
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the file to write")
+    args.add_require_sha256(parser)
     parser.set_defaults(command=export_model)
 
 
@@ -39,10 +40,9 @@ def export_model(arguments: argparse.Namespace) -> int:
     check_outputs([arguments.output, arguments.json], inputs=inputs)
     import onnx
 
-    import tvm_dtr
     from tvm_dtr.checkpoint import CheckpointFolder, check_program, read_checkpoint
 
-    program = tvm_dtr.load(arguments.program)
+    program = args.load_program(arguments)
     path = Path(arguments.checkpoint)
     if path.is_dir():
         newest = CheckpointFolder(path).newest(program)

@@ -43,6 +43,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", required=True, metavar="FILE", help="the program to write"
     )
+    args.add_require_sha256(parser)
     parser.set_defaults(command=freeze_program)
 
 
@@ -50,7 +51,6 @@ def freeze_program(arguments: argparse.Namespace) -> int:
     from tvm_dtr.passes.graph import check_plannable, graph_of_program
     from tvm_dtr.passes.planners import check_methods, plan_row
     from tvm_dtr.passes.rewrite import planned_program
-    from tvm_dtr.program import load
 
     args.check_input(arguments.program)
     check_outputs([arguments.output, arguments.json], inputs=[arguments.program])
@@ -58,7 +58,7 @@ def freeze_program(arguments: argparse.Namespace) -> int:
     if budget.unlimited:
         raise UsageError("freezing needs a budget: use bytes, 512MiB or 40%, not none")
     check_methods([arguments.method])
-    program = load(arguments.program)
+    program = args.load_program(arguments)
     check_plannable(program, Path(arguments.program).stem)
     program = program.out_of_place()  # TVM's own VM has no updates in place
     graph = graph_of_program(program, Path(arguments.program).stem)

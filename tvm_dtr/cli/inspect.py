@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from tvm_dtr.cli import arguments as args
 from tvm_dtr.cli.files import check_outputs, write_rows
 from tvm_dtr.cli.report import mebibytes, print_table
 
@@ -21,6 +22,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("program", metavar="PROGRAM", help="a program that 'build' wrote")
     parser.add_argument("--all", action="store_true", help="all tensors and kernels, not the first")
+    args.add_require_sha256(parser)
     parser.set_defaults(command=inspect)
 
 
@@ -28,7 +30,7 @@ def inspect(arguments: argparse.Namespace) -> int:
     from tvm_dtr.inspection import inspect_program
 
     check_outputs([arguments.json], inputs=[arguments.program])
-    row = inspect_program(arguments.program)
+    row = inspect_program(arguments.program, arguments.require_sha256)
     write_rows(arguments.json, [row])
     limit = None if arguments.all else KERNELS_SHOWN
     print_table(row["file"], ["what", "value"], _summary(row))

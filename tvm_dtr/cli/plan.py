@@ -41,6 +41,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=args.seed, default=0, metavar="N", help="(default 0)")
     parser.add_argument("--out", metavar="DIR", help="write each schedule to DIR, as JSON")
+    args.add_require_sha256(parser)
     parser.set_defaults(command=run_plan)
 
 
@@ -56,7 +57,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
 
     check_outputs([arguments.json], inputs=[arguments.graph])
     folder = output_folder(arguments.out)
-    graph = load_graph(arguments.graph)
+    graph = load_graph(arguments.graph, arguments.require_sha256)
 
     def keep(schedule: Any, fraction: float) -> None:
         if folder is not None:

@@ -13,15 +13,18 @@ from typing import Any
 
 from tvm_dtr.budget import parse_budget
 from tvm_dtr.cli import arguments as args
-from tvm_dtr.cli import measure
+from tvm_dtr.cli import measure, report_page
 from tvm_dtr.cli.build import compile_model
 from tvm_dtr.cli.explain import print_decisions
 from tvm_dtr.cli.files import check_outputs, replacing, write_rows
 from tvm_dtr.cli.profile import print_profile
 from tvm_dtr.cli.report import mebibytes, print_table
+from tvm_dtr.cli.trace import open_trace
 from tvm_dtr.errors import BudgetError, ThrashError, UsageError
 from tvm_dtr.plot import memory_figure, picture_format, save_figure
 from tvm_dtr.replay import arena_for
+
+TRACE = "run.dtrace"
 
 
 def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
@@ -80,6 +83,12 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         "(.json)",
     )
     parser.add_argument(
+        "--report",
+        metavar="DIR",
+        help=f"write the event trace of the budgeted run to DIR ({TRACE}), and what 'report' makes "
+        f"of it: {report_page.PAGE}, {', '.join(report_page.PICTURES)}",
+    )
+    parser.add_argument(
         "--explain",
         action="store_true",
         help="print the last 20 evictions and repeated ops of the budgeted run, with their scores",
@@ -98,12 +107,14 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         "that goes in: time=1..100 (default 1..32)",
     )
     args.add_build_options(parser)
+    args.add_require_sha256(parser)
     parser.set_defaults(command=run_program)
 
 
 def run_program(arguments: argparse.Namespace) -> int:
     _check(arguments)
     program = _open(arguments)
+    _check_graph_file(arguments, program)
     settings = measure.Settings(
         model=Path(arguments.program).stem,
         steps=arguments.steps,
@@ -116,12 +127,37 @@ def run_program(arguments: argparse.Namespace) -> int:
     )
     with contextlib.ExitStack() as stack:
         events = arguments.trace if is_event_file(arguments.trace) else None
+        if arguments.report:
+            files = _report_files(arguments)
+            events = events or str(files[0])
+            stack.callback(_report, str(events), files)
         if arguments.explain and events is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tvm-dtr-"))
             events = str(Path(folder) / "events.dtrace")
         if arguments.explain:
             stack.callback(_explain, str(events))
         return _run(arguments, program, settings, events)
+
+
+def _report_files(arguments: argparse.Namespace) -> list[Path]:
+    names = (TRACE, report_page.PAGE, *report_page.PICTURES)
+    return report_page.paths_in(arguments.report, names)
+
+
+def _report(events: str, files: list[Path]) -> None:
+    """Also of a run that the budget has stopped, if it came so far as to begin."""
+    if not Path(events).exists():
+        return
+    from tvm_dtr.trace import Kind, read_events
+
+    if not (read_events(events).kind == Kind.INVOKE).any():
+        return
+    analysis, step = open_trace(events, None)
+    data = report_page.write_page(analysis, step, str(files[1]))
+    report_page.draw(analysis, step, files[2:])
+    print(f"wrote {files[1]} and pictures beside it: step {step.number}")
+    for line in data["advice"]:
+        print(line)
 
 
 def _explain(events: str) -> None:
@@ -162,6 +198,7 @@ def _check(arguments: argparse.Namespace) -> None:
     """Everything that can be refused before the long work."""
     args.check_input(arguments.program)
     outputs = [arguments.json, arguments.trace, *arguments.plot]
+    outputs += map(str, _report_files(arguments)) if arguments.report else []
     check_outputs(outputs, inputs=[arguments.program])
     if arguments.trace is not None and Path(arguments.trace).suffix not in (".json", ".dtrace"):
         raise UsageError(
@@ -181,6 +218,15 @@ def _check(arguments: argparse.Namespace) -> None:
     arena_for(arguments.policy, arguments.arena)
 
 
+def _check_graph_file(arguments: argparse.Namespace, program: Any) -> None:
+    if arguments.trace is None or is_event_file(arguments.trace) or not program.control_flow:
+        return
+    raise UsageError(
+        f"trace '{arguments.trace}': this program has {program.unplanned}, which no graph file "
+        "holds; name a file that ends in .dtrace for its events"
+    )
+
+
 def is_event_file(name: str | None) -> bool:
     return name is not None and Path(name).suffix == ".dtrace"
 
@@ -191,11 +237,10 @@ def _is_model(arguments: argparse.Namespace) -> bool:
 
 def _open(arguments: argparse.Namespace) -> Any:
     if _is_model(arguments):
+        args.refuse_sha256(arguments)
         arguments.model = arguments.program
         return compile_model(arguments)
-    import tvm_dtr
-
-    return tvm_dtr.load(arguments.program)
+    return args.load_program(arguments)
 
 
 def _write_graph(name: str | None, program: Any, runs: list[measure.Run]) -> None:

@@ -68,6 +68,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="DIR", help="write tables and the plot to DIR")
     _add_how(parser)
+    args.add_require_sha256(parser)
     parser.set_defaults(command=run_simulation)
 
 
@@ -113,7 +114,7 @@ def run_simulation(arguments: argparse.Namespace) -> int:
     traces = []
     for path in arguments.traces:
         with progress(f"reading {Path(path).name}"):
-            traces.append(load_trace(path))
+            traces.append(load_trace(path, arguments.require_sha256))
     for workload in arguments.workload:
         with progress(f"making {workload}"):
             traces.append(make_workload(workload))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,14 @@ def open_trace(name: str, number: int | None) -> tuple[Any, Any]:
     from tvm_dtr.trace import read_events
     from tvm_dtr.trace.analysis import Analysis
 
-    analysis = Analysis(read_events(name))
+    events = read_events(name)
+    if events.damage is not None:
+        print(
+            f"tvm-dtr: warning: trace '{name}' is {events.damage}; the {len(events)} records "
+            "before it are used",
+            file=sys.stderr,
+        )
+    analysis = Analysis(events)
     if not analysis.steps:
         raise UsageError(f"trace '{name}' has no step: it ended before the first one began")
     try:

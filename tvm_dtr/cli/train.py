@@ -41,6 +41,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
     _add_length_options(parser)
     _add_file_options(parser)
     args.add_build_options(parser)
+    args.add_require_sha256(parser)
     parser.set_defaults(command=train_program)
 
 
@@ -137,6 +138,11 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--resume-from", metavar="FILE", help="go on from this checkpoint")
     group.add_argument("--metrics", metavar="FILE", help="a line of JSON per step and epoch")
+    group.add_argument(
+        "--stop-on-nan",
+        action="store_true",
+        help="fail at the first step whose loss is infinite or NaN (default: warn once)",
+    )
 
 
 def train_program(arguments: argparse.Namespace) -> int:
@@ -182,11 +188,10 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _open(arguments: argparse.Namespace) -> Any:
     if not args.is_program(arguments.program):
+        args.refuse_sha256(arguments)
         arguments.model = arguments.program
         return compile_model(arguments)
-    import tvm_dtr
-
-    return tvm_dtr.load(arguments.program)
+    return args.load_program(arguments)
 
 
 def _trainer(arguments: argparse.Namespace, vm: Any) -> Any:
@@ -205,6 +210,7 @@ def _trainer(arguments: argparse.Namespace, vm: Any) -> Any:
         checkpoint_every=arguments.checkpoint_every,
         keep=arguments.keep,
         metrics=arguments.metrics,
+        stop_on_nan=arguments.stop_on_nan,
     )
     trainer.schedule = _schedule(arguments, trainer)
     if arguments.validation is not None:
@@ -259,7 +265,7 @@ def _finish(arguments: argparse.Namespace, trainer: Any, last: dict[str, Any]) -
         print(f"nothing to do: {trainer.position.step} steps are done{where}")
         return 0
     print(
-        f"{trainer.position.step} steps, loss {last['loss']:.6f}, "
+        f"{trainer.position.step} steps, last loss {last['loss']:.6f}, "
         f"peak {mebibytes(last['peak_bytes'])} MiB, slowdown {last['slowdown']:.3f}{where}"
     )
     return 0

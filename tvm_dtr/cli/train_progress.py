@@ -36,7 +36,7 @@ class _Shown(Callback):
         extra = {k: v for k, v in record.items() if k not in ("event", "step", "epoch", "loss")}
         shown = "".join(f", {name} {value:.4f}" for name, value in extra.items())
         self.bar.console.print(
-            f"epoch {record['epoch']}, step {record['step']}: loss {record['loss']:.4f}{shown}"
+            f"epoch {record['epoch']}, step {record['step']}: mean loss {record['loss']:.4f}{shown}"
         )
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import tvm
 
 from tvm_dtr.program import Program, private_folder
+from tvm_dtr.progress import Progress
+from tvm_dtr.relay_facts import remembering
 from tvm_dtr.training import TrainingStep
 
 from .cache import KernelCache, cache_folder
@@ -14,7 +16,7 @@ from .control_flow import compile_control_flow
 from .costs import measured_kernels
 from .emit import emit_executable
 from .fuse import fuse
-from .kernels import Progress, compile_kernels, link_library
+from .kernels import compile_kernels, link_library
 from .linearize import linearize
 from .opgraph import OpGraph
 from .overwrites import mark_overwrites
@@ -26,21 +28,23 @@ def compile_step(
     target: str = "llvm",
     progress: Progress | None = None,
     jobs: int | None = None,
+    recompute: bool = True,
 ) -> Program:
     """Compile a step for a CPU; time is linear in the number of ops.
 
-    progress: called with (done, total, name) as kernels are compiled and then timed.
+    progress: called with (done, total, what) as ops are fused, kernels compiled and timed.
     jobs: most compiler processes at a time, by default one per CPU.
+    recompute: whether kernels of the backward pass compute cheap values again; without it results
+    are bitwise those of TVM's own compiler.
     Raises UsageError (target, no C++ compiler), ModelError (not straight-line, no fixed shapes)
     and ProgramError (a kernel does not compile).
     """
     resolved = resolve_target(target)
     if step.module is not None:
         return compile_control_flow(step, resolved)
-    if progress is not None:
-        progress(0, 0, "fusing ops")
-    linear = linearize(fuse(step.function))
-    mark_overwrites(linear, _next_state(step, linear.graph))
+    with remembering():
+        linear = linearize(fuse(step.function, progress=progress), recompute)
+        mark_overwrites(linear, _next_state(step, linear.graph))
     cache = KernelCache(cache_folder())
     folder = private_folder()
     compiled = compile_kernels(linear.primitives, resolved, folder, cache, jobs, progress)

@@ -20,7 +20,6 @@ from tvm.target.x86 import get_simd_32bit_lanes
 from tvm.topi.utils import get_const_int, get_const_tuple, traverse_inline
 
 _MIN_IMAGES = 8  # with fewer images there is too little to share out among threads
-_MIN_BLOCK = 4  # channels; depthwise convolutions of fewer have nothing to put into vectors
 _UNPACKED = "tvm_dtr_unpacked"
 
 
@@ -40,15 +39,10 @@ class Geometry(NamedTuple):
     flipped: bool
 
 
-def is_supported(data: te.Tensor, kernel: te.Tensor, geometry: Geometry) -> bool:
-    """Whether the schedule here applies and gains anything: floats, many images or depthwise."""
-    if not str(data.dtype).startswith("float"):
-        return False
-    images, channels, _, _ = get_const_tuple(data.shape)
-    if geometry.groups == 1:
-        return images >= _MIN_IMAGES
-    is_depthwise = get_const_tuple(kernel.shape)[:2] == (channels, 1) == (geometry.groups, 1)
-    return is_depthwise and _largest_divisor(channels, _lanes(data.dtype)) >= _MIN_BLOCK
+def is_supported(data: te.Tensor, geometry: Geometry) -> bool:
+    """Whether the schedule here applies and gains anything: floats, no groups, many images."""
+    images = get_const_int(data.shape[0])
+    return str(data.dtype).startswith("float") and geometry.groups == 1 and images >= _MIN_IMAGES
 
 
 def _largest_divisor(number: int, limit: int) -> int:
@@ -61,8 +55,7 @@ def _lanes(dtype: str) -> int:
 
 def convolution(data: te.Tensor, kernel: te.Tensor, geometry: Geometry) -> te.Tensor:
     """(n, oc, oh, ow) of data (n, ic, h, w)."""
-    is_depthwise = geometry.groups > 1
-    blocked = (_blocked_depthwise if is_depthwise else _blocked)(data, kernel, geometry)
+    blocked = _blocked(data, kernel, geometry)
     images, chunks, height, width, block = get_const_tuple(blocked.shape)
     return te.compute(
         (images, chunks * block, height, width),
@@ -92,31 +85,6 @@ def _blocked(data: te.Tensor, kernel: te.Tensor, geometry: Geometry) -> te.Tenso
 
     shape = (_images(data), channels_out // block, *_out_size(packed, kernel, geometry), block)
     return te.compute(shape, element, name="convolution")
-
-
-def _blocked_depthwise(data: te.Tensor, kernel: te.Tensor, geometry: Geometry) -> te.Tensor:
-    """(n, c / block, oh, ow, block)"""
-    channels = get_const_int(data.shape[1])
-    block = _largest_divisor(channels, _lanes(data.dtype))
-    packed = _pack_data(data, geometry, block)
-    kernel_h, kernel_w = get_const_tuple(kernel.shape)[2:]
-    flipped = geometry.flipped
-
-    def weight(chunk: Any, h: Any, w: Any, c: Any) -> Any:
-        y, x = (kernel_h - 1 - h, kernel_w - 1 - w) if flipped else (h, w)
-        return kernel[chunk * block + c, 0, y, x]
-
-    shape = (channels // block, kernel_h, kernel_w, block)
-    weights = te.compute(shape, weight, name="packed_kernel")
-    kh, kw = te.reduce_axis((0, kernel_h), "kh"), te.reduce_axis((0, kernel_w), "kw")
-
-    def element(n: Any, chunk: Any, h: Any, w: Any, c: Any) -> Any:
-        y, x = _window(h, w, kh, kw, geometry)
-        return te.sum(packed[n, chunk, y, x, c] * weights[chunk, kh, kw, c], axis=[kh, kw])
-
-    size = _out_size(packed, kernel, geometry)
-    shape_out = (_images(data), channels // block, *size, block)
-    return te.compute(shape_out, element, name="depthwise_convolution")
 
 
 def _images(data: te.Tensor) -> int:
@@ -193,7 +161,6 @@ def schedule_convolution(outs: list[te.Tensor]) -> te.Schedule:
 
 def _schedule_loops(schedule: te.Schedule, blocked: te.Tensor, out: te.Tensor) -> None:
     data, kernel = blocked.op.input_tensors
-    is_depthwise = len(kernel.shape) == 4
     _, _, height, width, block = get_const_tuple(blocked.shape)
     # As many sums at a time as hide the latency of an addition and leave registers for operands,
     # and so few that their tile is on the stack: the inner loops ask for no workspace.
@@ -202,14 +169,10 @@ def _schedule_loops(schedule: te.Schedule, blocked: te.Tensor, out: te.Tensor) -
     rows = _largest_divisor(height, max(1, sums // columns))
     tile = schedule.cache_write(blocked, "global")
     schedule[blocked].compute_inline()
-    shared, at = _schedule_output(schedule, out, (block, rows, columns), is_depthwise)
+    images, at = _schedule_output(schedule, out, (block, rows, columns))
     schedule[tile].compute_at(schedule[out], at)
-    schedule[data].compute_at(schedule[out], shared)
-    if is_depthwise:
-        schedule[data].vectorize(schedule[data].op.axis[4])
-        schedule[kernel].compute_at(schedule[out], shared)
-    else:
-        _schedule_kernel(schedule, kernel)
+    schedule[data].compute_at(schedule[out], images)
+    _schedule_kernel(schedule, kernel)
     _schedule_tile(schedule, tile, get_const_int(data.shape[4]))
 
 
@@ -221,31 +184,26 @@ def _schedule_kernel(schedule: te.Schedule, kernel: te.Tensor) -> None:
 
 
 def _schedule_output(
-    schedule: te.Schedule, out: te.Tensor, tile: tuple[int, int, int], is_depthwise: bool
+    schedule: te.Schedule, out: te.Tensor, tile: tuple[int, int, int]
 ) -> tuple[Any, Any]:
-    """Returns the axes over what shares a packed input (images, or their blocks) and over tiles."""
+    """Returns the axes over images, each of which is packed once, and over tiles."""
     block, rows, columns = tile
-    shared, channel, row, column = schedule[out].op.axis
+    image, channel, row, column = schedule[out].op.axis
     channel_outer, channel_inner = schedule[out].split(channel, block)
     row_outer, row_inner = schedule[out].split(row, rows)
     column_outer, column_inner = schedule[out].split(column, columns)
     inner = (channel_inner, row_inner, column_inner)
-    schedule[out].reorder(shared, channel_outer, row_outer, column_outer, *inner)
+    schedule[out].reorder(image, channel_outer, row_outer, column_outer, *inner)
     schedule[out].vectorize(column_inner)
-    if is_depthwise:
-        shared = schedule[out].fuse(shared, channel_outer)
-    schedule[out].parallel(shared)
-    return shared, column_outer
+    schedule[out].parallel(image)
+    return image, column_outer
 
 
 def _schedule_tile(schedule: te.Schedule, tile: te.Tensor, in_block: int) -> None:
     n, chunk, row, column, lane = schedule[tile].op.axis
-    *channels, kh, kw = schedule[tile].op.reduce_axis
-    if channels:
-        ic_outer, ic_inner = schedule[tile].split(channels[0], in_block)
-        schedule[tile].reorder(n, chunk, ic_outer, kh, kw, ic_inner, row, column, lane)
-    else:
-        schedule[tile].reorder(n, chunk, kh, kw, row, column, lane)
+    channels, kh, kw = schedule[tile].op.reduce_axis
+    ic_outer, ic_inner = schedule[tile].split(channels, in_block)
+    schedule[tile].reorder(n, chunk, ic_outer, kh, kw, ic_inner, row, column, lane)
     schedule[tile].vectorize(lane)
     schedule[tile].unroll(row)
     schedule[tile].unroll(column)

@@ -11,9 +11,10 @@ import tvm
 from tvm.target import codegen
 
 from tvm_dtr.plugin import load_plugin
+from tvm_dtr.progress import Progress
 
 from .cache import KernelCache
-from .kernels import CompiledKernel, Progress
+from .kernels import CompiledKernel
 from .opgraph import Kernel
 from .primitive import signature
 from .work import flops

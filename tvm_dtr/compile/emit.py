@@ -17,14 +17,16 @@ def emit_executable(
     graph: OpGraph,
     parameter_names: list[str],
     constants: list[tvm.nd.NDArray],
-    library: tvm.runtime.Module,
+    library: tvm.runtime.Module | None,
 ) -> Executable:
-    """An executable that the stock VM runs; "main" returns the tuple of results."""
+    """An executable that the stock VM runs; "main" returns the tuple of results. Without kernels it
+    needs no library."""
     load_plugin()
     emit = tvm.get_global_func("tvm_dtr.emit_executable")
     names = [kernel.name for kernel in graph.kernels]
     module = emit(tvm.nd.array(_encoded(graph)), names, parameter_names, constants)
-    tvm.get_global_func("tvm_dtr.set_library")(module, library)
+    if library is not None:
+        tvm.get_global_func("tvm_dtr.set_library")(module, library)
     return Executable(module)
 
 

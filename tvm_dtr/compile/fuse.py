@@ -14,6 +14,10 @@ from typing import Any
 import tvm
 from tvm import relay
 
+from tvm_dtr.progress import Progress, counted
+from tvm_dtr.relay_facts import arguments, children, name_of
+from tvm_dtr.relay_graph import ExprMap
+
 from .codegen import quiet
 from .opgraph import tensor_bytes
 from .relay_walk import operands, post_order, types_of
@@ -50,38 +54,42 @@ class FusedStep:
 class _Draft:
     """A segment being written. rewritten: original expression -> expression in this segment."""
 
-    rewritten: dict[Any, Any] = field(default_factory=dict)
+    rewritten: ExprMap = field(default_factory=ExprMap)
     inputs: dict[Value, relay.Var] = field(default_factory=dict)
     outputs: dict[Value, None] = field(default_factory=dict)
 
 
-def fuse(function: relay.Function, segment_calls: int | None = None) -> FusedStep:
+def fuse(
+    function: relay.Function,
+    segment_calls: int | None = None,
+    progress: Progress | None = None,
+) -> FusedStep:
     """Cut, simplify and fuse a type-inferred function in graph form whose body is a tuple.
 
     Raises ModelError where the function is not straight-line or a shape is not fixed.
     """
-    return _Fuser(segment_calls or SEGMENT_CALLS).run(function)
+    return _Fuser(segment_calls or SEGMENT_CALLS).run(function, progress)
 
 
 class _Fuser:
     def __init__(self, segment_calls: int) -> None:
         self.segment_calls = segment_calls
         self.drafts: list[_Draft] = []
-        self.alias: dict[Any, Any] = {}  # dropped or folded expression -> what stands for it
-        self.home: dict[Any, int] = {}  # call -> index of its draft
+        self.alias = ExprMap()  # dropped or folded expression -> what stands for it
+        self.home = ExprMap()  # call -> index of its draft
         self.folded: dict[int, list[tuple[Any, Any]]] = {}
 
-    def run(self, function: relay.Function) -> FusedStep:
+    def run(self, function: relay.Function, progress: Progress | None) -> FusedStep:
         order = post_order(function.body)
         calls = 0
-        for expr in order:
-            if not isinstance(expr, relay.Call):
-                continue
-            calls = self._place(expr, calls)
+        for expr in counted(order, "cutting into segments", progress):
+            if isinstance(expr, relay.Call):
+                calls = self._place(expr, calls)
         results = [v for f in operands(function.body) for v in self._values(f)]
         for value in results:
             self._export(value)
-        segments = [self._fused(draft) for draft in self.drafts]
+        drafts = counted(self.drafts, "fusing segments", progress)
+        segments = [self._fused(draft) for draft in drafts]
         return FusedStep(list(function.params), segments, results)
 
     def _place(self, call: relay.Call, calls: int) -> int:
@@ -94,8 +102,9 @@ class _Fuser:
         if index == len(self.drafts):
             self.drafts.append(_Draft())
         self.home[call] = index
-        args = [self._import(arg, index) for arg in call.args]
-        unchanged = all(new.same_as(old) for new, old in zip(args, call.args, strict=True))
+        old = arguments(call)
+        args = [self._import(arg, index) for arg in old]
+        unchanged = all(a is b or a.same_as(b) for a, b in zip(args, old, strict=True))
         self.drafts[index].rewritten[call] = (
             call if unchanged else relay.Call(call.op, args, call.attrs, call.type_args, call.span)
         )
@@ -106,8 +115,11 @@ class _Fuser:
         while True:
             if expr in self.alias:
                 expr = self.alias[expr]
-            elif isinstance(expr, relay.TupleGetItem) and isinstance(expr.tuple_value, relay.Tuple):
-                expr = expr.tuple_value.fields[expr.index]
+            elif isinstance(expr, relay.TupleGetItem):
+                whole = self._resolve(children(expr)[0])
+                if not isinstance(whole, relay.Tuple):
+                    return expr
+                expr = children(whole)[expr.index]
             else:
                 return expr
 
@@ -115,9 +127,9 @@ class _Fuser:
         """The tensors of an expression as values of the original function."""
         expr = self._resolve(expr)
         if isinstance(expr, relay.Tuple):
-            return [value for f in expr.fields for value in self._values(f)]
+            return [value for f in children(expr) for value in self._values(f)]
         if isinstance(expr, relay.TupleGetItem):
-            return [(self._resolve(expr.tuple_value), expr.index)]
+            return [(self._resolve(children(expr)[0]), expr.index)]
         return [(expr, i) for i in range(len(types_of(expr)))]
 
     def _export(self, value: Value) -> None:
@@ -133,12 +145,13 @@ class _Fuser:
         if isinstance(expr, relay.Constant):
             return expr
         if isinstance(expr, relay.Tuple):
-            new = [self._import(f, index) for f in expr.fields]
-            kept = all(n.same_as(o) for n, o in zip(new, expr.fields, strict=True))
+            old = children(expr)
+            new = [self._import(f, index) for f in old]
+            kept = all(n.same_as(o) for n, o in zip(new, old, strict=True))
             result = expr if kept else relay.Tuple(new, expr.span)
-        elif isinstance(expr, relay.TupleGetItem) and self._is_home(expr.tuple_value, index):
-            inner = self._import(expr.tuple_value, index)
-            kept = inner.same_as(expr.tuple_value)
+        elif isinstance(expr, relay.TupleGetItem) and self._is_home(children(expr)[0], index):
+            inner = self._import(children(expr)[0], index)
+            kept = inner.same_as(children(expr)[0])
             result = expr if kept else relay.TupleGetItem(inner, expr.index, expr.span)
         else:
             result = self._import_variable(expr, draft)
@@ -166,19 +179,18 @@ class _Fuser:
 
     def _no_op(self, call: relay.Call) -> Any | None:
         """The operand of a call that does not change it."""
-        if getattr(call.op, "name", "") not in NO_OP_CALLS:
+        if name_of(call) not in NO_OP_CALLS:
             return None
-        operand = call.args[0]
+        operand = arguments(call)[0]
         same = types_of(operand) == types_of(call)
         return self._resolve(operand) if same else None
 
-    def _fold(self, call: relay.Call) -> relay.Constant | None:
-        """The constant that a call of constants gives, if it is small."""
-        args = [self._resolve(arg) for arg in call.args]
-        if not args or not all(isinstance(arg, relay.Constant) for arg in args):
+    def _fold(self, call: relay.Call) -> Any | None:
+        """The constant, or tuple of constants, that a call of constants gives, if it is small."""
+        args = [self._constant(arg) for arg in arguments(call)]
+        if not args or any(arg is None for arg in args):
             return None
-        types = types_of(call)
-        if len(types) != 1 or tensor_bytes(*types[0]) > FOLD_LIMIT_BYTES:
+        if sum(tensor_bytes(*kind) for kind in types_of(call)) > FOLD_LIMIT_BYTES:
             return None
         bound = relay.Call(call.op, args, call.attrs, call.type_args)
         known = self.folded.setdefault(tvm.ir.structural_hash(bound), [])
@@ -188,10 +200,18 @@ class _Fuser:
         module = tvm.IRModule()
         with quiet(), tvm.target.Target("llvm"):
             constant = relay.transform.FoldConstantExpr(bound, module)
-        if not isinstance(constant, relay.Constant):
+        if self._constant(constant) is None:
             return None
         known.append((bound, constant))
         return constant
+
+    def _constant(self, expr: Any) -> Any | None:
+        """The constant, or tuple of constants, that stands for `expr`."""
+        expr = self._resolve(expr)
+        if isinstance(expr, relay.Tuple):
+            fields = [self._constant(field) for field in children(expr)]
+            return None if any(field is None for field in fields) else relay.Tuple(fields)
+        return expr if isinstance(expr, relay.Constant) else None
 
     def _fused(self, draft: _Draft) -> Segment:
         outputs = list(draft.outputs)

@@ -15,14 +15,13 @@ from tvm import relay
 from tvm.contrib import cc
 
 from tvm_dtr.errors import ProgramError, UsageError
+from tvm_dtr.progress import Progress
 
 from .cache import KernelCache
 from .codegen import compile_primitive, reason_of
 from .primitive import kernel_keys, kernel_name
 from .worker_pool import WorkerPool
 from .workspace import Workspace
-
-Progress = Callable[[int, int, str], None]
 
 # A worker takes a second to import TVM; a kernel compiles in a tenth of that.
 _KERNELS_PER_WORKER = 8

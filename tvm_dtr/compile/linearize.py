@@ -9,11 +9,14 @@ import tvm
 from tvm import relay
 
 from tvm_dtr.errors import ModelError
+from tvm_dtr.relay_facts import arguments, called, children
+from tvm_dtr.relay_graph import ExprMap
 
 from .early_reductions import run_reductions_early
 from .fuse import FusedStep, Segment
 from .opgraph import Instruction, Kernel, OpGraph, OpInfo, TensorInfo, tensor_bytes
 from .primitive import span_name
+from .recompute import recompute_cheap, without_unused
 from .relay_walk import post_order, tensor_types, types_of
 
 # Calls that only change the shape of a dense tensor.
@@ -29,14 +32,20 @@ class LinearStep:
     constants: list[tvm.nd.NDArray]
 
 
-def linearize(step: FusedStep) -> LinearStep:
-    """Order = depth-first post-order of the step's results, in their order."""
+def linearize(step: FusedStep, recompute: bool = True) -> LinearStep:
+    """Order = depth-first post-order of the step's results, in their order.
+
+    With ``recompute`` cheap values are computed again in the backward pass's kernels.
+    """
     linearizer = _Linearizer()
     for parameter in step.parameters:
         linearizer.add_parameter(parameter)
     for segment in step.segments:
         linearizer.add_segment(segment)
     linearizer.set_results(step.results)
+    if recompute:
+        linearizer.recompute()
+    linearizer.set_order()
     return LinearStep(linearizer.graph, linearizer.primitives, linearizer.constants)
 
 
@@ -58,7 +67,7 @@ class _Linearizer:
         self.values[parameter, 0] = tensor
 
     def add_segment(self, segment: Segment) -> None:
-        local: dict[Any, list[int]] = {}
+        local = ExprMap()
         for variable, value in zip(segment.function.params, segment.inputs, strict=True):
             local[variable] = [self.values[value]]
         body = segment.function.body
@@ -75,18 +84,25 @@ class _Linearizer:
             tensor = self._constant(expr) if is_constant else self.values[value]
             self.graph.results.append(tensor)
         self.graph.instructions = depth_first(self.graph)
+
+    def recompute(self) -> None:
+        recompute_cheap(self.graph, self.primitives, self._kernel)
+        self.graph.instructions = depth_first(self.graph)
+        self.primitives = without_unused(self.graph, self.primitives)
+
+    def set_order(self) -> None:
         self.graph.instructions = run_reductions_early(self.graph)
         self.graph.instructions = with_kills(self.graph)
 
-    def _visit(self, expr: Any, local: dict[Any, list[int]]) -> list[int]:
+    def _visit(self, expr: Any, local: ExprMap) -> list[int]:
         if isinstance(expr, relay.Constant):
             return [self._constant(expr)]
         if isinstance(expr, relay.Tuple):
-            return [tensor for f in expr.fields for tensor in local[f]]
+            return [tensor for f in children(expr) for tensor in local[f]]
         if isinstance(expr, relay.TupleGetItem):
-            return [local[expr.tuple_value][expr.index]]
-        if isinstance(expr, relay.Call) and isinstance(expr.op, relay.Function):
-            return self._call(expr, [tensor for arg in expr.args for tensor in local[arg]])
+            return [local[children(expr)[0]][expr.index]]
+        if isinstance(expr, relay.Call) and isinstance(called(expr), relay.Function):
+            return self._call(expr, [tensor for arg in arguments(expr) for tensor in local[arg]])
         raise ModelError(f"cannot compile {str(expr)[:80]}: expected a call of a fused function")
 
     def _constant(self, expr: relay.Constant) -> int:
@@ -105,11 +121,11 @@ class _Linearizer:
         return len(self.graph.tensors) - 1
 
     def _call(self, call: relay.Call, inputs: list[int]) -> list[int]:
-        types = types_of(call)
-        if is_view(call.op):
+        types, primitive = types_of(call), called(call)
+        if is_view(primitive):
             return [self._view(inputs[0], types[0][0])]
         outputs = [self._new_tensor(shape, dtype) for shape, dtype in types]
-        op = OpInfo(self._kernel(call.op), inputs, outputs, source_of(call.op))
+        op = OpInfo(self._kernel(primitive), inputs, outputs, source_of(primitive))
         self.graph.ops.append(op)
         self.graph.instructions.append(("op", len(self.graph.ops) - 1))
         return outputs

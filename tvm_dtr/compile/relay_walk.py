@@ -8,18 +8,17 @@ from tvm import relay
 from tvm.ir import TupleType
 
 from tvm_dtr.errors import ModelError
+from tvm_dtr.relay_facts import address, arguments, children, remembered
 
 
-def operands(expr: Any) -> list[Any]:
+def operands(expr: Any) -> tuple[Any, ...]:
     """The expressions that `expr` reads. Raises ModelError on anything that is not dataflow."""
     if isinstance(expr, relay.Call):
-        return list(expr.args)
-    if isinstance(expr, relay.Tuple):
-        return list(expr.fields)
-    if isinstance(expr, relay.TupleGetItem):
-        return [expr.tuple_value]
-    if isinstance(expr, (relay.Var, relay.Constant)):
-        return []
+        return arguments(expr)
+    if isinstance(expr, relay.Tuple | relay.TupleGetItem):
+        return children(expr)
+    if isinstance(expr, relay.Var | relay.Constant):
+        return ()
     raise ModelError(
         f"the training step contains a Relay {type(expr).__name__}, expected straight-line "
         "dataflow; control flow cannot be compiled this way"
@@ -29,16 +28,16 @@ def operands(expr: Any) -> list[Any]:
 def post_order(body: Any) -> list[Any]:
     """Every expression under `body`, operands before users, in depth-first order."""
     order: list[Any] = []
-    done: set[Any] = set()
+    done: set[int] = set()
     stack: list[tuple[Any, list[Any] | None]] = [(body, None)]
     while stack:
         expr, pending = stack.pop()
         if pending is None:
-            if expr in done:
+            if (key := address(expr)) in done:
                 continue
-            done.add(expr)
-            pending = operands(expr)[::-1]
-        while pending and pending[-1] in done:
+            done.add(key)
+            pending = list(reversed(operands(expr)))
+        while pending and address(pending[-1]) in done:
             pending.pop()
         if pending:
             stack.append((expr, pending))
@@ -53,7 +52,7 @@ def tensor_types(expr_type: Any) -> list[tuple[tuple[int, ...], str]]:
     if isinstance(expr_type, TupleType):
         return [entry for field in expr_type.fields for entry in tensor_types(field)]
     try:
-        shape = tuple(int(extent) for extent in expr_type.shape)
+        shape = tuple(int(extent) for extent in expr_type.shape[:])
     except (TypeError, AttributeError) as error:
         raise ModelError(
             f"a tensor has type {expr_type}, expected a fixed shape; give --shape for it"
@@ -63,6 +62,10 @@ def tensor_types(expr_type: Any) -> list[tuple[tuple[int, ...], str]]:
 
 def types_of(expr: Any) -> list[tuple[tuple[int, ...], str]]:
     """tensor_types of a type-inferred expression or of a constant."""
+    return remembered("types", expr, _types_of)
+
+
+def _types_of(expr: Any) -> list[tuple[tuple[int, ...], str]]:
     if isinstance(expr, relay.Constant):
         return [(tuple(int(extent) for extent in expr.data.shape), str(expr.data.dtype))]
     return tensor_types(expr.checked_type)

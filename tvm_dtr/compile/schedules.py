@@ -56,7 +56,7 @@ def _register(strategy: Any, geometry_of: Any, name: str) -> None:
     def ours_or_tvms(attrs: Any, inputs: Any, out_type: Any, target: tvm.target.Target) -> Any:
         data, kernel = inputs
         plain = attrs.data_layout == "NCHW" and attrs.out_dtype in ("", "same", data.dtype)
-        if plain and is_supported(data, kernel, geometry_of(attrs, kernel)):
+        if plain and is_supported(data, geometry_of(attrs, kernel)):
             return _ours(geometry_of, name)
         tvms = _with_keys(target, _other_keys(target))
         with tvms:

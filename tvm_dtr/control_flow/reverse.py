@@ -18,7 +18,9 @@ from ..autodiff.reverse import mark_needed, pullback
 from ..autodiff.rules import Adjoint
 from ..autodiff.scalars import zeros
 from ..errors import ModelError
-from ..relay_graph import Expr, children, infer_local, post_order, rebuild, tensor_type
+from ..progress import Progress
+from ..relay_facts import address
+from ..relay_graph import Expr, ExprMap, children, infer_local, post_order, rebuild, tensor_type
 from .definitions import (
     AugmentedBranch,
     AugmentedLoop,
@@ -38,6 +40,7 @@ def differentiate(
     outputs: Sequence[Expr],
     seeds: Sequence[Expr | None],
     wrt: Sequence[relay.Var],
+    progress: Progress | None = None,
 ) -> tuple[list[Expr | None], Callable[[Sequence[Expr]], list[Expr]]]:
     """Gradients of ``outputs``, whose adjoints are ``seeds``, with respect to ``wrt``; and a
     function that makes expressions of the forward pass share the calls that the gradients use.
@@ -46,7 +49,7 @@ def differentiate(
     was made of the gradients.
     """
     reverse = _Reverse(definitions)
-    return pullback(outputs, seeds, wrt, reverse.rule), reverse.sharing
+    return pullback(outputs, seeds, wrt, reverse.rule, progress), reverse.sharing
 
 
 class _Reverse:
@@ -55,7 +58,9 @@ class _Reverse:
         self.augmented: dict[Expr, Expr] = {}  # plain call -> call that returns a pullback too
 
     def sharing(self, roots: Sequence[Expr]) -> list[Expr]:
-        table: dict[Expr, Expr] = {}
+        if not self.augmented:
+            return list(roots)
+        table = ExprMap()
         for expr in _augmented_order(roots, self.augmented):
             if expr in self.augmented:
                 call = table[self.augmented[expr]]
@@ -63,8 +68,8 @@ class _Reverse:
                 table[expr] = relay.Tuple([relay.TupleGetItem(call, i) for i in range(count)])
                 continue
             new = rebuild(expr, table.__getitem__)
-            if isinstance(new, relay.TupleGetItem) and isinstance(new.tuple_value, relay.Tuple):
-                new = new.tuple_value.fields[new.index]
+            if isinstance(new, relay.TupleGetItem) and isinstance(children(new)[0], relay.Tuple):
+                new = children(children(new)[0])[new.index]
             table[expr] = new
         return [table[root] for root in roots]
 
@@ -188,15 +193,15 @@ class _Reverse:
 
 def _augmented_order(roots: Sequence[Expr], augmented: dict[Expr, Expr]) -> list[Expr]:
     """post_order, where what a plain call is made of is the augmented call."""
-    seen: set[Expr] = set()
+    seen: set[int] = set()
     order: list[Expr] = []
     stack = [(root, False) for root in reversed(roots)]
     while stack:
         expr, ready = stack.pop()
         if ready:
             order.append(expr)
-        elif expr not in seen:
-            seen.add(expr)
+        elif (key := address(expr)) not in seen:
+            seen.add(key)
             stack.append((expr, True))
             below = [augmented[expr]] if expr in augmented else children(expr)
             stack.extend((child, False) for child in reversed(below))

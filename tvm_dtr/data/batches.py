@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -81,6 +82,9 @@ class ArrayBatches:
         self._arrays = {spec.name: arrays[spec.name] for spec in self._specs if spec.name in arrays}
         self._shuffle, self._seed, self._drop_last = shuffle, seed, drop_last
         self._check(name, arrays)
+        #: What messages about its batches call it.
+        self.name = name
+        self._warn_of_unused(name, arrays)
         self.samples = len(self._arrays[self._specs[0].name])
         full = self.samples // self.batch_size
         self.per_epoch = full if drop_last else math.ceil(self.samples / self.batch_size)
@@ -111,6 +115,15 @@ class ArrayBatches:
             problems.append(f"the arrays hold different numbers of samples: {shown}")
         if problems:
             raise InputError(f"{name}: {'; '.join(problems)}")
+
+    def _warn_of_unused(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        unused = [key for key in arrays if key not in self._arrays]
+        if unused:
+            warnings.warn(
+                f"{name}: no input is called {', '.join(map(repr, unused))}, not used (the inputs "
+                f"are {', '.join(spec.name for spec in self._specs)})",
+                stacklevel=4,
+            )
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         order = self._order(number)

@@ -47,7 +47,7 @@ def open_data(
         source = os.fspath(source)
         if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", source) and not os.path.exists(source):
             return open_data(load_function("data", source), specs, **options)
-        return ArrayBatches(specs, _arrays(Path(source)), name=source, **options)
+        return ArrayBatches(specs, _arrays(Path(source)), name=f"data '{source}'", **options)
     if hasattr(source, "epoch") and hasattr(source, "identity"):
         return source
     if isinstance(source, Mapping):

@@ -19,6 +19,7 @@ from . import (
     reductions,
     resize,
     runtime_shape,
+    sequences,
     shape,
 )
 from .importer import ImportedModel, import_model
@@ -43,5 +44,6 @@ __all__ = [
     "reductions",
     "resize",
     "runtime_shape",
+    "sequences",
     "shape",
 ]

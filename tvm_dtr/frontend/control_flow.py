@@ -12,42 +12,64 @@ from ..control_flow.definitions import Branch, Loop, TreeFold, Type, stacked_typ
 from ..relay_graph import Expr, calls_op, infer_local, is_dynamic
 from .node import Node, label
 from .registry import converter
+from .sequences import Carried, TensorSequence
 from .subgraph import Captures, SubgraphImporter, subgraph_importer, typed_variable
 
+Results = list[Expr | TensorSequence | None]
 ENDLESS = np.iinfo("int64").max
 
 
 @converter("If")
-def if_(node: Node) -> list[Expr | None]:
+def if_(node: Node) -> Results:
     captures = Captures()
     importer = node.importer
-    arms = []
+    results = []
     for attribute in ("then_branch", "else_branch"):
         body = subgraph_importer(node.proto, attribute, importer, captures)
-        arms.append(body.run_body())
-    for name, then, other in zip(node.proto.output, *arms, strict=True):
+        results.append(body.run_body())
+    outputs = node.proto.output
+    forms = [_form_of(node, *pair) for pair in zip(outputs, *results, strict=True)]
+    arms = [_tensors(arm) for arm in results]
+    names = [
+        name
+        for name, form in zip(outputs, forms, strict=True)
+        for _ in ([name] if form is None else form)
+    ]
+    for name, then, other in zip(names, *arms, strict=True):
         _check_same(node, f"result '{name}' of the two branches", then, other)
     params = list(captures.variables.values())
     graph = importer.model.control_flow.graph
     branch = Branch(graph(params, arms[0]), graph(params, arms[1]))
     args = [_scalar(node.tensor(0)), *captures.variables]
     types = [e.checked_type for e in arms[0]]
-    return _results(node, "branch", branch, args, types)
+    found = iter(_results(node, "branch", branch, args, types))
+    return [
+        next(found) if form is None else TensorSequence([next(found) for _ in form])
+        for form in forms
+    ]
 
 
 @converter("Loop")
-def loop(node: Node) -> list[Expr | None]:
+def loop(node: Node) -> Results:
     trip = _scalar(node.tensor(0)) if node.has(0) else constant(ENDLESS, "int64")
     condition = _scalar(node.tensor(1)) if node.has(1) else constant(True, "bool")
-    initial = [node.tensor(i) for i in range(2, node.operand_count)]
-    body = _LoopBody(node, initial)
+    carried = [
+        Carried(node, node.proto.input[i], node.value(i)) for i in range(2, node.operand_count)
+    ]
+    body = _LoopBody(node, [e for slot in carried for e in slot.initial])
+    body.names = [slot.name for slot in carried for _ in slot.initial]
     inputs = body.importer.graph.input
     body.importer.bind(inputs[0].name, _of_rank(body.index, inputs[0]))
     body.importer.bind(inputs[1].name, _of_rank(body.condition, inputs[1]))
-    for info, state in zip(inputs[2:], body.states, strict=True):
-        body.importer.bind(info.name, state)
-    results = body.importer.run_body()
-    results[0] = _scalar(results[0])
+    states = iter(body.states)
+    for info, slot in zip(inputs[2:], carried, strict=True):
+        slot.bind(body.importer, info.name, states)
+    first, *found = body.importer.run_body()
+    results = [_scalar(first)]
+    for slot, result in zip(carried, found, strict=False):
+        results += slot.next(result)
+    results += _rows(node, found[len(carried) :])
+    results += [row for slot in carried for row in slot.rows]
     ends_by_count = not node.has(1) or _is_true(node.known(1))
     ends_by_count = ends_by_count and _always(results[0], body.condition)
     length = None
@@ -55,11 +77,19 @@ def loop(node: Node) -> list[Expr | None]:
         results[0] = body.condition
         known = node.known(0) if node.has(0) else None
         length = None if known is None else max(0, int(np.ravel(known)[0]))
-    return body.call([trip, condition], results, {}, length)
+    out = body.call([trip, condition], results, {}, length)
+    after = iter(out)
+    ends = [slot.after(after) for slot in carried]
+    outputs = [next(after) for _ in found[len(carried) :]]
+    appended = iter(list(after))
+    for slot, end in zip(carried, ends, strict=True):
+        if slot.rows:
+            end.rows = next(appended)
+    return [*ends, *outputs]
 
 
 @converter("Scan")
-def scan(node: Node) -> list[Expr | None]:
+def scan(node: Node) -> Results:
     count = int(node.attr("num_scan_inputs"))
     states = node.operand_count - count
     initial = [node.tensor(i) for i in range(states)]
@@ -78,7 +108,7 @@ def scan(node: Node) -> list[Expr | None]:
         row = relay.TensorType(list(kind.shape)[1:], kind.dtype)
         rows[typed_variable("row", row)] = tensor
         body.importer.bind(info.name, list(rows)[-1])
-    results = [body.condition, *body.importer.run_body()]
+    results = [body.condition, *_rows(node, body.importer.run_body())]
     first = scanned[0]
     length = None if is_dynamic(first) else int(first.checked_type.shape[0])
     trip = _length(first) if length is None else constant(length, "int64")
@@ -107,11 +137,11 @@ def tree_fold(node: Node) -> list[Expr | None]:
     kind = rows.checked_type
     row = typed_variable("row", relay.TensorType(list(kind.shape)[1:], kind.dtype))
     leaf.bind(leaf.graph.input[0].name, row)
-    states = leaf.run_body()
+    states = _rows(node, leaf.run_body())
     below = [typed_variable("below", e.checked_type) for _ in range(2) for e in states]
     for info, variable in zip(inner.graph.input, below, strict=True):
         inner.bind(info.name, variable)
-    results = inner.run_body()
+    results = _rows(node, inner.run_body())
     for name, a, b in zip(node.proto.output, states, results, strict=True):
         _check_same(node, f"'{name}' of a leaf and of a node", a, b)
     captured = list(captures.variables.values())
@@ -119,6 +149,7 @@ def tree_fold(node: Node) -> list[Expr | None]:
     fold = TreeFold(
         graph([row, *captured], states), graph([*below, *captured], results), len(states)
     )
+    node.importer.note_tree(*node.proto.input[:3])
     args = [_scalar(node.tensor(0)), node.tensor(1), node.tensor(2), rows, *captures.variables]
     return _results(node, "tree", fold, args, [e.checked_type for e in states])
 
@@ -136,6 +167,7 @@ class _LoopBody:
         self.condition = typed_variable("condition", relay.TensorType((), "bool"))
         self.states = [typed_variable("state", e.checked_type) for e in initial]
         self.importer.index = self.index
+        self.names: list[str] = []  # of the states, for messages; else those of the node's inputs
 
     def call(
         self,
@@ -146,7 +178,7 @@ class _LoopBody:
     ) -> list[Expr | None]:
         """The call of the loop; ``rows`` are the scanned tensors by the variable of their row."""
         count = len(self.states)
-        names = self.node.proto.input[-count:] if count else []
+        names = self.names or (self.node.proto.input[-count:] if count else [])
         for name, state, new in zip(names, self.states, results[1:], strict=False):
             _check_same(self.node, f"the loop's state '{name}' and its next value", state, new)
         scans = {**rows, **{variable: outer for outer, variable in self.importer.rows.items()}}
@@ -168,6 +200,38 @@ def _results(
         node.uses(arg)
     call = node.importer.model.control_flow.call(kind, definition, args, types, span)
     return [infer_local(relay.TupleGetItem(call, i)) for i in range(len(types))]
+
+
+def _rows(node: Node, results: Sequence[Expr | TensorSequence]) -> list[Expr]:
+    """Results that must be tensors: rows that are stacked, states of a Scan or of a tree."""
+    for result in results:
+        if isinstance(result, TensorSequence):
+            raise node.error("its body gives a sequence where a tensor is needed: concatenate it")
+    return list(results)
+
+
+def _tensors(results: Sequence[Expr | TensorSequence]) -> list[Expr]:
+    return [e for r in results for e in (r.items if isinstance(r, TensorSequence) else [r])]
+
+
+def _form_of(
+    node: Node, name: str, then: Expr | TensorSequence, other: Expr | TensorSequence
+) -> list[Expr] | None:
+    """None for a tensor; the items of a sequence, of which both branches need as many."""
+    kinds = {isinstance(then, TensorSequence), isinstance(other, TensorSequence)}
+    if kinds == {False}:
+        return None
+    if len(kinds) == 2 or then.rows is not None or other.rows is not None:
+        raise node.error(
+            f"result '{name}' is a sequence that a loop has made, or one in one branch alone; "
+            "concatenate it inside of both"
+        )
+    if len(then.items) != len(other.items):
+        raise node.error(
+            f"result '{name}' has {len(then.items)} tensors in one branch and "
+            f"{len(other.items)} in the other; both must have as many"
+        )
+    return then.items
 
 
 def _check_same(node: Node, what: str, left: Expr, right: Expr) -> None:

@@ -6,22 +6,24 @@ import math
 import operator
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
 from tvm import relay
 
 from ..control_flow.definitions import Definitions
 from ..errors import DTRError, ModelError, UsageError
+from ..progress import Progress, counted
 from ..relay_graph import Expr, TypeInferenceError, infer_local, is_dynamic, shape_of, stamp
 from ..training import TensorSpec
+from .folding import evaluate
 from .load import load_model
 from .node import Node, label
 from .precision import cast_model, check_dtype, check_types
 from .registry import CONVERTERS
+from .sequences import TensorSequence
 from .values import Value
 
 Shapes = Mapping[str, Sequence[int | str]]
@@ -52,21 +54,32 @@ def import_model(
     shapes: Shapes | None = None,
     dtype: str | None = None,
     training: bool = True,
+    progress: Progress | None = None,
 ) -> ImportedModel:
     """Import an ONNX model for training, or else for inference.
 
     ``shapes`` gives or overrides the shapes of graph inputs by name. Float initializers become
     parameters, in the order of first use; running statistics become state. Raises ModelError for
     a file that is no model, dynamic dimensions without a shape, ops that are not supported.
-    ``dtype`` casts all floating-point tensors; without it they keep their types.
+    ``dtype`` casts all floating-point tensors; without it they keep their types. ``progress``
+    is told of the nodes.
     """
     check_dtype(dtype)
     shapes = _checked_shapes(shapes or {})
     proto = load_model(model)
-    if dtype is not None:
-        proto = cast_model(proto, dtype)
-    check_types(proto)
-    return Importer(proto, shapes, training).run()
+    try:
+        if dtype is not None:
+            proto = cast_model(proto, dtype)
+        check_types(proto)
+        return Importer(proto, shapes, training).run(progress)
+    except (DTRError, MemoryError):
+        raise
+    except Exception as error:  # what is malformed shows in as many ways as there are fields
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"the ONNX graph is broken ({type(error).__name__}: {first}); "
+            "onnx.checker.check_model may tell more"
+        ) from error
 
 
 def _checked_shapes(shapes: Any) -> dict[str, tuple[int | str, ...]]:
@@ -100,6 +113,11 @@ def _check_size(what: str, shape: Sequence[int]) -> None:
             f"{what} has the shape {tuple(shape)} of {count:.3g} elements, more than the "
             f"{MOST_ELEMENTS} that kernels can index; use smaller shapes"
         )
+    if not count:
+        raise ModelError(
+            f"{what} has the shape {tuple(shape)}, which holds no element; expected sizes of at "
+            "least 1"
+        )
 
 
 class Importer:
@@ -122,10 +140,10 @@ class Importer:
             (o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1
         )
 
-    def run(self) -> ImportedModel:
+    def run(self, progress: Progress | None = None) -> ImportedModel:
         self._add_initializers()
         self._add_inputs()
-        for node in self._needed_nodes():
+        for node in counted(self._needed_nodes(), "importing nodes", progress):
             self._convert(node)
         for output in self.graph.output:
             self.model.outputs.append((output.name, self.tensor(output.name)))
@@ -135,12 +153,27 @@ class Importer:
 
     def tensor(self, name: str) -> Expr:
         value = self._value(name)
+        if value.sequence is not None:
+            raise ModelError(
+                f"'{name}' is a sequence of tensors where a tensor is needed; ConcatFromSequence "
+                "makes one of it, SequenceAt takes one out"
+            )
         if value.expr is None:
             assert value.data is not None
             if value.trainable:
                 return self.weight(name)
+            _check_size(f"tensor '{name}'", value.data.shape)
             value.expr = infer_local(relay.const(value.data, str(value.data.dtype)))
         return value.expr
+
+    def sequence(self, name: str, by_row: bool = False) -> TensorSequence:
+        found = self._value(name).sequence
+        if found is None:
+            raise ModelError(f"tensor '{name}' is used as a sequence of tensors, and is none")
+        return found
+
+    def row_at(self, rows: Expr, index: str) -> Expr | None:
+        return None  # no loop is around
 
     def weight(self, name: str) -> Expr:
         value = self._value(name)
@@ -158,6 +191,14 @@ class Importer:
         if value.expr is None:
             value.expr = self._add_state(value)
         return value.expr
+
+    def note_tree(self, root: str, left: str, right: str) -> None:
+        """Where the three are inputs of the model, steps check that they are a tree."""
+        inputs = self.model.inputs
+        if {root, left, right} <= {spec.name for spec in inputs}:
+            inputs[:] = [
+                replace(s, children=(left, right)) if s.name == root else s for s in inputs
+            ]
 
     def random_key(self) -> tuple[Expr, int]:
         """The random key, (seed, number of the step), and a stream number not yet given out."""
@@ -195,6 +236,7 @@ class Importer:
 
     def _add_state(self, value: Value) -> relay.Var:
         assert value.data is not None
+        _check_size(f"tensor '{value.name}'", value.data.shape)
         self.model.state[value.name] = value.data
         return self._add_variable(value.name, value.data.shape, str(value.data.dtype))
 
@@ -293,19 +335,21 @@ class Importer:
             first = (str(error).strip().splitlines() or [type(error).__name__])[-1]
             raise node.error(f"cannot be converted ({first})") from error
 
-    def _define(self, node: Node, results: list[Expr | None]) -> None:
+    def _define(self, node: Node, results: list[Expr | TensorSequence | None]) -> None:
         proto = node.proto
         source = label(proto)
         self.model.sources[source] = (proto.name, proto.op_type)
-        made = [r for r in results if r is not None]
+        made = [e for r in results if r is not None for e in _tensors(r)]
         stamped = stamp([*made, *node.updates.values()], node.used, source)
         table = dict(zip(made, stamped, strict=False))
         for name, result in zip(proto.output, results, strict=False):
-            if name and result is not None:
+            if name and isinstance(result, TensorSequence):
+                found = result.mapped(lambda e: infer_local(table[e]))
+                self.values[name] = Value(name, sequence=found)
+            elif name and result is not None:
                 typed = infer_local(table[result])
                 if not is_dynamic(typed):
-                    what = f"{node.proto.op_type} gives tensor '{name}', which"
-                    _check_size(what, shape_of(typed))
+                    _check_size(f"{source} gives tensor '{name}', which", shape_of(typed))
                 self.values[name] = Value(name, typed)
         for name, new in zip(node.updates, stamped[len(made) :], strict=True):
             self.model.running_updates[self._value(name).name] = infer_local(new)
@@ -331,7 +375,7 @@ class Importer:
         A tensor of a stored shape and one value is a weight whose values were left out; a shape
         that the graph computes belongs to a constant, such as the first state of an LSTM.
         """
-        if proto.domain not in ("", "ai.onnx"):
+        if proto.domain not in ("", "ai.onnx") or "Sequence" in proto.op_type:
             return False
         if proto.op_type in ("Shape", "Size") and not self._is_dynamic(proto.input[0]):
             shape = np.array(self.shape(proto.input[0]), "int64")
@@ -346,11 +390,18 @@ class Importer:
         if any(v.trainable for v in operands):
             return False  # a weight that is reshaped or transposed stays trainable
         names = [name for name in proto.input if name]
-        results = _evaluate(proto, {n: self.values[n].data for n in names}, self.opset)
+        results = evaluate(proto, {n: self.values[n].data for n in names}, self.opset)
         stored = proto.op_type == "ConstantOfShape" and all(v.stored for v in operands)
         for name, data in zip(proto.output, results, strict=True):
             self.values[name] = Value(name, data=data, stored=stored)
         return True
+
+
+def _tensors(result: Expr | TensorSequence) -> list[Expr]:
+    """All that a result is made of."""
+    if isinstance(result, TensorSequence):
+        return [*result.tensors, *result.appended]
+    return [result]
 
 
 def used_names(node: onnx.NodeProto) -> set[str]:
@@ -362,18 +413,3 @@ def used_names(node: onnx.NodeProto) -> set[str]:
             inside = {name for inner in body.node for name in used_names(inner)}
             names |= inside | {output.name for output in body.output}
     return names
-
-
-def _evaluate(
-    proto: onnx.NodeProto, operands: Mapping[str, np.ndarray | None], opset: int
-) -> list[np.ndarray]:
-    infos = [
-        onnx.helper.make_tensor_value_info(
-            name, onnx.helper.np_dtype_to_tensor_dtype(np.asarray(data).dtype), None
-        )
-        for name, data in operands.items()
-    ]
-    results = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
-    graph = onnx.helper.make_graph([proto], "fold", infos, results)
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
-    return [np.asarray(r) for r in ReferenceEvaluator(model).run(None, dict(operands))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _FIXED = "{} must be fixed in the model"
+_SEQUENCE = "{} at a constant place"
 
 # Ops whose result carries no gradient: integers, booleans and piecewise constants.
 NOT_DIFFERENTIABLE = frozenset(
@@ -31,7 +32,7 @@ LIMITS: dict[str, str] = {
     "LSTM": "unrolled over a fixed number of steps",
     "LpNormalization": "p of 1 or 2",
     "Max": "a tie shares the gradient equally",
-    "MaxPool": "1 to 3 spatial axes; no indices output; a tie goes to the first",
+    "MaxPool": "1 to 3 spatial axes; a tie goes to the first",
     "Min": "a tie shares the gradient equally",
     "OneHot": _FIXED.format("depth and values"),
     "Pad": _FIXED.format("widths and value"),
@@ -40,10 +41,14 @@ LIMITS: dict[str, str] = {
     "ReduceMax": "ties share the gradient equally",
     "ReduceMin": "ties share the gradient equally",
     "Reshape": _FIXED.format("the shape") + " or follow from the shapes of the inputs",
-    "Resize": _FIXED.format("scales or sizes")
-    + "; no antialias, keep_aspect_ratio_policy or tf_crop_and_resize",
+    "Resize": _FIXED.format("scales or sizes, and the region,"),
     "ScatterElements": "updates of one place all get its gradient; max and min: ties share it",
     "ScatterND": "updates of one place all get its gradient; max and min: ties share it",
+    "SequenceAt": "what a Loop of open length has appended: by the number of an iteration",
+    "SequenceErase": _SEQUENCE.format("erased"),
+    "SequenceInsert": _SEQUENCE.format("inserted") + "; a Loop appends one tensor an iteration",
+    "ConcatFromSequence": "what a Loop of open length has appended: along a new axis only",
+    "SplitToSequence": "open axes: into rows only",
     "Slice": _FIXED.format("starts, ends, axes and steps"),
     "SoftmaxCrossEntropyLoss": "class weights are not trained",
     "NegativeLogLikelihoodLoss": "class weights are not trained",

@@ -12,6 +12,7 @@ from ..relay_graph import Expr, dtype_of, infer_local, shape_of
 
 if TYPE_CHECKING:
     from .importer import Importer
+    from .sequences import TensorSequence
 
 
 def label(node: onnx.NodeProto) -> str:
@@ -80,6 +81,22 @@ class Node:
         Constant nodes stay constants.
         """
         return self._use(self._importer.tensor(self._name(i)))
+
+    def sequence(self, i: int, by_row: bool = False) -> TensorSequence:
+        """Operand i, a sequence of tensors; ``by_row``: its rows are for :meth:`row` alone."""
+        found = self._importer.sequence(self._name(i), by_row)
+        for tensor in found.tensors:
+            self._use(tensor)
+        return found
+
+    def value(self, i: int) -> Expr | TensorSequence:
+        """Operand i, a tensor or a sequence of tensors."""
+        is_sequence = self._importer.values[self._name(i)].sequence is not None
+        return self.sequence(i) if is_sequence else self.tensor(i)
+
+    def row(self, rows: Expr, i: int) -> Expr | None:
+        """The row of ``rows`` at operand i, where that is the number of a loop's iteration."""
+        return self._importer.row_at(rows, self._name(i))
 
     def weight(self, i: int) -> Expr:
         """Operand i, a parameter also where it comes from a Constant node or is a scalar."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,12 +74,57 @@ def _as_planes(x: Expr, windows: _Windows) -> tuple[Expr, _Windows]:
 
 
 @converter("MaxPool")
-def max_pool(node: Node) -> Expr:
-    if node.wants(1):
-        raise node.error("the indices output of MaxPool is not supported")
+def max_pool(node: Node) -> list[Expr]:
     x = node.tensor(0)
     windows = _windows(node, shape_of(x)[2:])
-    return _pool(node, x, windows, relay.nn.max_pool2d)
+    y = _pool(node, x, windows, relay.nn.max_pool2d)
+    return [y, _max_indices(node, x, windows, node.shape_of(y))] if node.wants(1) else [y]
+
+
+def _max_indices(node: Node, x: Expr, windows: _Windows, out: tuple[int, ...]) -> Expr:
+    """Number of each window's first largest element in the whole input, (N, C, ...), int64.
+
+    One comparison per place of the window, over all windows at once.
+    """
+    shape = shape_of(x)
+    numbers = _spatial_numbers(shape[2:], bool(node.attr("storage_order", 0)))
+    best = index = None
+    for value, candidate in _places(x, windows, out, numbers):
+        number = relay.const(candidate, "int64")
+        if best is None:
+            best, index = value, relay.broadcast_to(number, out)
+            continue
+        # NaN is the largest, as in the pooling itself; -1 is outside of the input.
+        more = relay.logical_not(relay.less_equal(value, best))
+        first = relay.less(index, relay.const(0, "int64"))
+        wins = relay.logical_and(relay.const(candidate >= 0), relay.logical_or(more, first))
+        best, index = relay.where(wins, value, best), relay.where(wins, number, index)
+    size = math.prod(shape[2:])
+    before = np.arange(0, math.prod(shape), size).reshape(shape[:2] + (1,) * (len(shape) - 2))
+    return index + relay.const(before, "int64")
+
+
+def _spatial_numbers(size: tuple[int, ...], column_major: bool) -> np.ndarray:
+    """Number of each element of a plane: the last axis changes fastest, or the first."""
+    numbers = np.arange(math.prod(size))
+    return numbers.reshape(size, order="F" if column_major else "C")
+
+
+def _places(
+    x: Expr, windows: _Windows, out: tuple[int, ...], numbers: np.ndarray
+) -> Iterator[tuple[Expr, np.ndarray]]:
+    """Per place of a window: the element there of every window, and its number or -1."""
+    for place in np.ndindex(*windows.kernel):
+        value, found, inside = x, numbers, np.ones(out[2:], bool)
+        for i, (count, size) in enumerate(zip(out[2:], numbers.shape, strict=True)):
+            first = place[i] * windows.dilation[i] - windows.padding[i]
+            row = np.arange(count) * windows.stride[i] + first
+            at = np.clip(row, 0, size - 1)
+            value = infer_local(relay.take(value, relay.const(at), axis=2 + i, mode="fast"))
+            found = np.take(found, at, axis=i)
+            along = (row >= 0) & (row < size)
+            inside &= along.reshape([-1 if i == k else 1 for k in range(numbers.ndim)])
+        yield value, np.where(inside, found, -1)
 
 
 def _pool(node: Node, x: Expr, windows: _Windows, op: Callable[..., Expr]) -> Expr:

@@ -43,6 +43,7 @@ def cast_model(model: onnx.ModelProto, dtype: str) -> onnx.ModelProto:
 
 def check_types(model: onnx.ModelProto) -> None:
     """Raises ModelError for inputs and weights of a type for which there are no kernels."""
+    _check_dense(model.graph)
     inputs = [i for i in model.graph.input if i.type.HasField("tensor_type")]
     types = {i.name: i.type.tensor_type.elem_type for i in inputs}
     types |= {t.name: t.data_type for t in model.graph.initializer}
@@ -54,6 +55,18 @@ def check_types(model: onnx.ModelProto) -> None:
             )
         if kind not in _KNOWN:
             raise ModelError(f"tensor '{name}': {unknown_type(kind)}")
+
+
+def _check_dense(graph: GraphProto) -> None:
+    sparse = [tensor.values.name for tensor in graph.sparse_initializer]
+    for node in graph.node:
+        if any(a.HasField("sparse_tensor") for a in node.attribute):
+            sparse += list(node.output)[:1]
+    if sparse:
+        raise ModelError(
+            f"tensor '{sparse[0]}' is stored sparse, which is not supported; store it dense "
+            "(an initializer, or a Constant with 'value')"
+        )
 
 
 def unknown_type(kind: int) -> str:

@@ -9,8 +9,9 @@ from ..relay_graph import Expr
 
 if TYPE_CHECKING:
     from .node import Node
+    from .sequences import TensorSequence
 
-Converter = Callable[["Node"], "Expr | list[Expr | None]"]
+Converter = Callable[["Node"], "Expr | list[Expr | TensorSequence | None]"]
 
 CONVERTERS: dict[str, Converter] = {}
 

@@ -44,8 +44,12 @@ def transpose(node: Node) -> Expr:
 
 @converter("Concat")
 def concat(node: Node) -> Expr:
-    parts = [node.tensor(i) for i in range(node.operand_count)]
-    return relay.concatenate(parts, axis=node.attr("axis", 1))
+    # A part of no elements adds nothing: exporters write one where a list starts out empty.
+    filled = [i for i in range(node.operand_count) if 0 not in node.shape(i)]
+    if not filled:
+        raise node.error("all of its parts are empty")
+    parts = [node.tensor(i) for i in filled]
+    return relay.concatenate(parts, axis=node.attr("axis", 1)) if len(parts) > 1 else parts[0]
 
 
 @converter("Squeeze")

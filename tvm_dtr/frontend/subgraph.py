@@ -13,6 +13,7 @@ from ..control_flow.definitions import Type
 from ..errors import ModelError
 from ..relay_graph import Expr, calls_op, infer_local
 from .node import label
+from .sequences import TensorSequence
 from .values import Value
 
 if TYPE_CHECKING:
@@ -78,22 +79,51 @@ class SubgraphImporter(_importer_class()):  # type: ignore[misc]
         self.values = ChainMap(self.local, parent.values)
         self.index: relay.Var | None = None
         self.rows: dict[Expr, relay.Var] = {}
+        self.taken_rows: dict[Expr, Expr] = {}
         for tensor in graph.initializer:
             self._root().add_stored(tensor, label(owner))
 
     def bind(self, name: str, expr: Expr) -> None:
         self.local[name] = Value(name, expr)
 
-    def run_body(self) -> list[Expr]:
+    def bind_sequence(self, name: str, sequence: TensorSequence) -> None:
+        self.local[name] = Value(name, sequence=sequence)
+
+    def run_body(self) -> list[Expr | TensorSequence]:
         """The body's results as typed expressions."""
         for node in self._needed_nodes():
             self._convert(node)
-        return [self.tensor(output.name) for output in self.graph.output]
+        return [self._result(output.name) for output in self.graph.output]
+
+    def _result(self, name: str) -> Expr | TensorSequence:
+        return self.tensor(name) if self._value(name).sequence is None else self.sequence(name)
 
     # Values
 
     def tensor(self, name: str) -> Expr:
         return self._seen(name, "tensor")
+
+    def sequence(self, name: str, by_row: bool = False) -> TensorSequence:
+        if name in self.local:
+            return super().sequence(name)
+        outer = self.parent.sequence(name, by_row)
+        outer.mark_read()
+        if by_row and outer.rows is not None:
+            return TensorSequence(outer.items, self._stand_in(outer.rows))
+        self.bind_sequence(name, outer.mapped(self.captures.variable))
+        return super().sequence(name)
+
+    def _stand_in(self, rows: Expr) -> Expr:
+        """For a tensor of which rows alone are taken: it is not captured as a whole."""
+        marker = typed_variable("rows", rows.checked_type)
+        self.taken_rows[marker] = rows
+        return marker
+
+    def row_at(self, rows: Expr, index: str) -> Expr | None:
+        at = self.local.get(index)
+        if self.index is None or at is None or at.expr is None or not self._is_index(at.expr):
+            return None
+        return self._row_of(self.taken_rows[rows]) if rows in self.taken_rows else None
 
     def weight(self, name: str) -> Expr:
         return self._seen(name, "weight")
@@ -147,7 +177,9 @@ class SubgraphImporter(_importer_class()):  # type: ignore[misc]
         if proto.op_type != "Identity" or name in self.local:
             return super()._pass_on(proto)
         value = self._value(name)
-        if value.data is not None and not value.trainable:
+        if value.sequence is not None:
+            self.bind_sequence(proto.output[0], self.sequence(name))
+        elif value.data is not None and not value.trainable:
             self.local[proto.output[0]] = Value(proto.output[0], data=value.data)
         else:
             self.bind(proto.output[0], self.tensor(name))
@@ -164,18 +196,20 @@ class SubgraphImporter(_importer_class()):  # type: ignore[misc]
         if tensor in self.local or at is None or at.expr is None or not self._is_index(at.expr):
             return False
         value = self._value(tensor)
-        if value.data is not None:
+        if value.data is not None or value.sequence is not None:
             return False
-        outer = self.parent.tensor(tensor)
-        if outer not in self.rows:
-            kind = outer.checked_type
-            row = relay.TensorType(list(kind.shape)[1:], kind.dtype)
-            self.rows[outer] = typed_variable("row", row)
-        found: Expr = self.rows[outer]
+        found: Expr = self._row_of(self.parent.tensor(tensor))
         if at.expr.checked_type.shape:
             found = infer_local(relay.expand_dims(found, 0))
         self.bind(proto.output[0], found)
         return True
+
+    def _row_of(self, outer: Expr) -> relay.Var:
+        if outer not in self.rows:
+            kind = outer.checked_type
+            row = relay.TensorType(list(kind.shape)[1:], kind.dtype)
+            self.rows[outer] = typed_variable("row", row)
+        return self.rows[outer]
 
     def _is_index(self, expr: Expr) -> bool:
         while calls_op(expr, "reshape", "squeeze", "expand_dims"):

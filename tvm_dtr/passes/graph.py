@@ -136,8 +136,8 @@ def check_plannable(program: Program, name: str = "program") -> None:
     """Raises NotPlannableError where control flow depends on data."""
     if program.control_flow:
         raise NotPlannableError(
-            f"{name} has control flow that depends on data: its ops are not known before they "
-            "run, so it cannot be planned for; DTR runs it (run --memory-budget, policy auto)"
+            f"{name} has {program.unplanned}: it cannot be planned for; DTR runs it (run "
+            "--memory-budget, policy auto)"
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from ..budget import format_bytes
 from ..errors import BudgetError, UsageError
+from ..notebook import Figures
 from .graph import PlanGraph
 
 FORMAT = "tvm-dtr schedule"
@@ -43,6 +44,25 @@ class Schedule:
         """Predicted: cost over own cost."""
         return self.cost / self.own_cost if self.own_cost else 1.0
 
+    def figures(self) -> Figures:
+        """What it is, to show."""
+        return Figures(
+            graph=self.graph_name,
+            method=self.method,
+            budget_bytes=self.budget_bytes,
+            peak_bytes=self.peak_bytes,
+            predicted_slowdown=f"{self.slowdown:.3f}",
+            ops=len(self.sequence),
+            recomputed_ops=self.recomputed_ops,
+        )
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name}={value!r}" for name, value in self.figures().items())
+        return f"Schedule({facts})"
+
+    def _repr_html_(self) -> str:
+        return self.figures()._repr_html_()
+
     @property
     def sequence(self) -> list[int]:
         """The ids of the ops computed, in order."""
@@ -72,8 +92,11 @@ class Schedule:
             if data["format"] != FORMAT or data["format_version"] != FORMAT_VERSION:
                 raise ValueError(f"format {data['format']} {data['format_version']}")
             steps = [(str(kind), int(index)) for kind, index in data["steps"]]
+            for kind, index in steps:
+                if kind not in ("compute", "free") or not 0 <= index < 1 << 32:
+                    raise ValueError(f"step {kind!r} {index} is not to compute an op or to free")
             method, budget = str(data["method"]), int(data["budget_bytes"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise UsageError(f"no schedule as 'tvm-dtr plan --out' writes it: {error}") from error
         return checked(graph, method, steps, budget)
 

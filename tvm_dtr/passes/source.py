@@ -14,12 +14,13 @@ from .node_link import graph_of_node_link, is_node_link
 FORMS = "a program (.tdtr), an OpGraph or a networkx graph (.json)"
 
 
-def load_graph(path: str | os.PathLike[str]) -> PlanGraph:
+def load_graph(path: str | os.PathLike[str], require_sha256: str | None = None) -> PlanGraph:
     """Reads a graph to plan for, told apart by the file's suffix and content.
 
     Raises:
         UsageError: the file is missing or is none of these.
-        ProgramError: a program that is damaged or was made by another version.
+        ProgramError: a program that is damaged, was made by another version, or has not the
+            SHA-256 required.
     """
     path = Path(path)
     if not path.is_file():
@@ -28,7 +29,7 @@ def load_graph(path: str | os.PathLike[str]) -> PlanGraph:
     if path.suffix == ".tdtr":
         from ..program import load
 
-        return graph_of_program(load(path), path.stem)
+        return graph_of_program(load(path, require_sha256=require_sha256), path.stem)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if is_node_link(data):
@@ -36,7 +37,15 @@ def load_graph(path: str | os.PathLike[str]) -> PlanGraph:
         return _op_graph(data, path.stem)
     except OSError as error:
         raise UsageError(f"graph '{path}' cannot be read: {error.strerror or error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (
+        KeyError,
+        IndexError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise UsageError(f"graph '{path}' is not {FORMS}: {error}") from error
 
 

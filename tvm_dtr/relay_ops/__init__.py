@@ -10,7 +10,7 @@ from .matmul import matmul
 from .max_pool_gradient import max_pool2d_gradient
 from .scatter import scatter_rows
 from .select import packing_pays, use_own_kernels
-from .take_gradient import take_gradient
+from .take_gradient import take_gradient, take_gradient_onto
 from .top_k import top_k
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "relu",
     "scatter_rows",
     "take_gradient",
+    "take_gradient_onto",
     "top_k",
     "use_own_kernels",
 ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-import tvm
 from tvm import relay
 
-from ..relay_graph import Expr, post_order, rebuild, shape_of
+from ..relay_facts import name_of
+from ..relay_graph import Expr, ExprMap, post_order, rebuild, shape_of
 from .direct_conv import conv2d
 from .matmul import matmul
 from .registration import ints
@@ -18,17 +18,13 @@ LEAST_COLUMNS = 4  # fewer do not fill a vector
 
 def use_own_kernels(roots: list[Expr]) -> list[Expr]:
     """``roots`` (typed) with convolutions and matrix products of floats as our own ops."""
-    table: dict[Expr, Expr] = {}
+    table = ExprMap()
     for expr in post_order(roots):
         new = rebuild(expr, table.__getitem__)
-        if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op):
-            new = _OWN.get(expr.op.name, _same)(expr, new)
+        if isinstance(expr, relay.Call) and name_of(expr) in _OWN:
+            new = _OWN[name_of(expr)](expr, new)
         table[expr] = new
     return [table[root] for root in roots]
-
-
-def _same(typed: relay.Call, call: relay.Call) -> relay.Call:
-    return call
 
 
 def packing_pays(groups: int, batch: int, channels: int, out: tuple[int, ...]) -> bool:

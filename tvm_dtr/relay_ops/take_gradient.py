@@ -14,6 +14,7 @@ from .cpu import VectorUnit
 from .registration import call_op, flat, ints, register_op
 
 NAME = "dtr.take_gradient"
+ONTO = "dtr.take_gradient_onto"
 CHUNK = 64  # elements of a slice that one task sums
 
 
@@ -26,10 +27,18 @@ def take_gradient(dy: Expr, indices: Expr, shape: Sequence[int], axis: int) -> r
     return call_op(NAME, [dy, indices], shape=list(shape), axis=axis)
 
 
+def take_gradient_onto(onto: Expr, gradient: relay.Call) -> relay.Call:
+    """``onto`` plus a call of :func:`take_gradient`, whose own, mostly empty tensor is not made."""
+    attrs = gradient.attrs
+    dy, indices = gradient.args
+    shape, axis = ints(attrs["shape"]), int(attrs["axis"])
+    return call_op(ONTO, [onto, dy, indices], shape=list(shape), axis=axis)
+
+
 def _compute(
     attrs: Any, inputs: Sequence[te.Tensor], out_type: TensorType, unit: VectorUnit
 ) -> list[te.Tensor]:
-    dy_tensor, index_tensor = inputs
+    dy_tensor, index_tensor = inputs[-2:]
     shape, axis = ints(attrs["shape"]), int(attrs["axis"])
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     count = math.prod(ints(index_tensor.shape))
@@ -38,7 +47,7 @@ def _compute(
 
     def body(ins: Any, outs: Any) -> Any:
         ib = tir.ir_builder.create()
-        dy, index, dx = (flat(ib, b) for b in (*ins, *outs))
+        *onto, dy, index, dx = (flat(ib, b) for b in (*ins, *outs))
         with ib.for_range(0, outer * chunks, "task", kind="parallel") as task:
             o, first = task // chunks, task % chunks * CHUNK
             last = tir.min(first + CHUNK, inner)
@@ -46,7 +55,8 @@ def _compute(
                 ib.for_range(0, shape[axis], "row") as row,
                 ib.for_range(0, last - first, "i") as i,
             ):
-                dx[(o * shape[axis] + row) * inner + first + i] = tir.const(0, dtype)
+                at = (o * shape[axis] + row) * inner + first + i
+                dx[at] = onto[0][at] if onto else tir.const(0, dtype)
             with ib.for_range(0, count, "n") as n:
                 row = ib.let("row", tir.Cast("int32", index[n]))
                 with ib.for_range(0, last - first, "i") as i:
@@ -57,9 +67,9 @@ def _compute(
     return [te.extern(shape, list(inputs), body, name="take_gradient", dtype=dtype)]
 
 
-register_op(
-    NAME,
-    ["dy", "indices"],
-    lambda attrs, types: TensorType(list(attrs["shape"]), types[0].dtype),
-    _compute,
-)
+def _type_of(attrs: Any, types: Sequence[TensorType]) -> TensorType:
+    return TensorType(list(attrs["shape"]), types[0].dtype)
+
+
+register_op(NAME, ["dy", "indices"], _type_of, _compute)
+register_op(ONTO, ["onto", "dy", "indices"], _type_of, _compute)

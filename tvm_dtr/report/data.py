@@ -13,6 +13,12 @@ from ..trace.pictures import memory_by_role, thin
 
 TOP = 12
 _MOST_POINTS = 1500
+# Why there is no curve, by whether the trace is of a program.
+_NO_CURVE = (
+    "The trace has no graph to simulate: its program is a bare executable.",
+    "Control flow depends on the data here, so that what other budgets would cost cannot be "
+    "simulated: run them.",
+)
 
 
 def report_data(analysis: Analysis, step: Step) -> dict[str, Any]:
@@ -26,7 +32,10 @@ def report_data(analysis: Analysis, step: Step) -> dict[str, Any]:
         "policy": _run_row(analysis).get("policy") or analysis.header.get("policy"),
         "started": analysis.header.get("started"),
         "complete": analysis.complete,
+        "damage": analysis.damage,
         "totals": step.totals(),
+        "overwrites": step.overwrites,
+        "roles_at_peak": step.roles_at_peak,
         "run": _run_row(analysis),
         "unbudgeted_peak_bytes": analysis.header.get("unbudgeted_peak_bytes"),
         "length": (step.end - step.start) / 1e6,
@@ -40,6 +49,7 @@ def report_data(analysis: Analysis, step: Step) -> dict[str, Any]:
         "held": _longest_held(analysis, step),
         "layers": layer_times(step),
         "curve": None if curve is None else _curve_rows(curve),
+        "no_curve": _NO_CURVE[bool(analysis.header.get("parameters"))],
         "advice": [] if curve is None else advice(curve, step.budget_bytes),
     }
 
@@ -90,7 +100,7 @@ def _longest_held(analysis: Analysis, step: Step) -> list[dict[str, Any]]:
 
     made = [s for s in analysis.storages if s.call in calls]
     return [
-        {"name": s.name, "role": s.role, "shape": s.shape, "bytes": s.bytes,
+        {"name": s.label(), "role": s.role, "shape": s.shape, "bytes": s.bytes,
          "ms": s.resident_ns(step.start, step.end) / 1e6, "evictions": s.evictions}
         for s in sorted(made, key=lambda s: (-weight(s), s.number))[:TOP]
     ]  # fmt: skip

@@ -74,6 +74,7 @@
     ["search", ms(T.search_seconds * 1e3)],
     ["evictions", String(T.evictions)],
     ["ops run again", String(T.rematerializations)],
+    ["updated in place", String(D.overwrites)],
   ];
   for (const [label, value, hot] of tiles) {
     const tile = add($("tiles"), "div", undefined, hot ? "tile hot" : "tile");
@@ -81,10 +82,13 @@
     add(tile, "span", label);
   }
   const broken = D.steps.find((s) => s.failed);
-  if (broken || !D.complete) {
+  if (broken || D.damage || !D.complete) {
     $("warning").hidden = false;
-    $("warning").textContent = broken ? `Step ${broken.step} did not end: ${broken.failed}.`
-      : "The recording was cut off; what came before is shown.";
+    $("warning").textContent = [
+      broken && `Step ${broken.step} did not end: ${broken.failed}.`,
+      D.damage ? `The trace is ${D.damage}; what came before is shown.`
+        : !D.complete && "The recording was cut off; what came before is shown.",
+    ].filter(Boolean).join(" ");
   }
 
   // -- Memory --------------------------------------------------------------------------------
@@ -228,7 +232,7 @@
       el(f.svg, "circle", { cx: f.X(p[0] / 2 ** 20), cy: f.Y(p[1]), r: 8, fill: "none", style: "stroke:var(--accent);stroke-width:2" });
       el(f.svg, "text", { x: f.X(p[0] / 2 ** 20) + 11, y: f.Y(p[1]) - 8 }, "knee");
     }
-  } else add($("curve"), "p", "The trace has no graph to simulate: its program is a bare executable.");
+  } else add($("curve"), "p", D.no_curve);
   for (const line of D.advice) add($("advice"), "li", line);
 
   // -- Evictions -----------------------------------------------------------------------------
@@ -257,6 +261,11 @@
       }
     }
   };
+  const held = Object.entries(D.roles_at_peak).filter((r) => r[1]);
+  table("peak", [
+    ["role", (r) => r[0]], ["held", (r) => mib(r[1]), 1], ["bytes", (r) => r[1].toLocaleString("en"), 1],
+    ["share", (r) => ((100 * r[1]) / T.peak_bytes).toFixed(1) + " %", 1],
+  ], held, "Nothing was held in this step.");
   table("recomputed", [
     ["ONNX node", (r) => r.name], ["layer", (r) => r.layer], ["times", (r) => r.times, 1],
     ["time", (r) => ms(r.ms), 1], ["size", (r) => mib(r.bytes), 1],

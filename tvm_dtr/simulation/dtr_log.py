@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,19 @@ from typing import Any
 from .. import _core
 from ..errors import UsageError
 
+# What reading something else ends in.
+_NO_LOG = (
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    StopIteration,
+    EOFError,
+    zlib.error,
+)
 OP, VIEW, KILL, CONSTANT, RETAIN = range(5)
 
 
@@ -145,5 +159,5 @@ def read_dtr_log(path: str | Path) -> _core.Replay:
             return LogReader().read(lines(file))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, IndexError, TypeError, StopIteration) as error:
+    except _NO_LOG as error:
         raise UsageError(f"{path}: line {number} is no DTR log instruction: {error}") from error

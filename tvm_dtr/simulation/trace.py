@@ -77,12 +77,13 @@ def as_trace(source: str | os.PathLike[str] | Trace | Program) -> Trace:
     return Trace("program", source.replay)
 
 
-def load_trace(path: str | os.PathLike[str]) -> Trace:
+def load_trace(path: str | os.PathLike[str], require_sha256: str | None = None) -> Trace:
     """Reads a DTR log, a program or an OpGraph, told apart by the file's suffix.
 
     Raises:
         UsageError: the file is missing or is none of these.
-        ProgramError: a program that is damaged or was made by another version.
+        ProgramError: a program that is damaged, was made by another version, or has not the
+            SHA-256 required.
     """
     path = Path(path)
     if not path.is_file():
@@ -94,7 +95,7 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
     if path.suffix == ".tdtr":
         from ..program import load
 
-        return Trace(path.stem, load(path).replay)
+        return Trace(path.stem, load(path, require_sha256=require_sha256).replay)
     if path.name.endswith((".dtrace", ".dtrace.gz")):
         return Trace(path.name.split(".dtrace")[0], _graph_of_events(path))
     if path.suffix == ".json":
@@ -125,7 +126,15 @@ def _read_graph(path: Path) -> Trace:
         return Trace(path.stem, replay, overhead_ns=float(data.get("overhead_ns", 0.0)))
     except OSError as error:
         raise UsageError(f"trace '{path}' cannot be read: {error.strerror or error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (
+        KeyError,
+        IndexError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise UsageError(
             f"trace '{path}' is no OpGraph as 'tvm-dtr run --trace' writes it: {error}"
         ) from error

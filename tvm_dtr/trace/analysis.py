@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import UsageError
 from .format import Events, Kind
 from .header import FREE, INPUTS, ROLES, WORKSPACE
 from .naming import Naming, Source
@@ -17,8 +18,9 @@ from .naming import Naming, Source
 class Storage:
     """A buffer and when it was in memory.
 
-    bytes: as asked for; block_bytes: what it takes. spans: (from ns, to ns, how it ended), the
-    last may be open (to is None). call: number of the call that made it, -1 for none.
+    bytes: as asked for; block_bytes: what it takes. result: the step's result that it is, "" for
+    none. spans: (from ns, to ns, how it ended), the last may be open (to is None). call: number of
+    the call that made it, -1 for none. overwrites: how often an update has written over it.
     """
 
     number: int
@@ -26,6 +28,7 @@ class Storage:
     name: str = "constant"
     role: str = INPUTS
     layer: str = ""
+    result: str = ""
     shape: str = ""
     dtype: str = ""
     block_bytes: int = 0
@@ -33,6 +36,11 @@ class Storage:
     spans: list[tuple[int, int | None, str]] = field(default_factory=list)
     evictions: int = 0
     recomputations: int = 0
+    overwrites: int = 0
+
+    def label(self) -> str:
+        """Its name, and that of the result that it is."""
+        return f"{self.name}: {self.result}" if self.result else self.name
 
     def resident_ns(self, start: int, end: int) -> int:
         """Nanoseconds in memory between two moments."""
@@ -80,6 +88,7 @@ class Step:
     decisions: list[Decision] = field(default_factory=list)
     evicted: list[tuple[int, int]] = field(default_factory=list)
     made_again: list[tuple[int, int]] = field(default_factory=list)
+    overwritten: list[tuple[int, int]] = field(default_factory=list)
     searched: list[int] = field(default_factory=list)
     budgets: list[tuple[int, int | None]] = field(default_factory=list)
     memory: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
@@ -116,6 +125,24 @@ class Step:
     def evictions(self) -> int:
         return len(self.evicted)
 
+    @property
+    def overwrites(self) -> int:
+        return len(self.overwritten)
+
+    @property
+    def roles_at_peak(self) -> dict[str, int]:
+        """Bytes by role when the most was held, and of that the most in use: they add up to
+        ``peak_bytes``. Without a budget what is free does not count."""
+        limited = self.budget_bytes is not None
+        held = (sizes if limited else (*sizes[:-1], 0) for _, sizes in self.memory)
+        fullest = max(held, key=lambda sizes: (sum(sizes), -sizes[-1]), default=())
+        return dict(zip(ROLES, fullest, strict=False))
+
+    def note_peaks(self, held: tuple[int, int]) -> None:
+        active, mapped = held
+        self.peak_active_bytes = max(self.peak_active_bytes, active)
+        self.peak_mapped_bytes = max(self.peak_mapped_bytes, mapped)
+
     def totals(self) -> dict[str, Any]:
         """The result fields, under the names that every table has."""
         names = (
@@ -139,7 +166,7 @@ _FAILURES = {
 
 
 class Analysis:
-    """Steps and storages of a trace.
+    """Steps and storages of a trace. Raises UsageError where its records do not fit together.
 
     steps: those that began in the trace, the last perhaps cut off (``failed`` says so). storages:
     by number. header: as written.
@@ -150,16 +177,23 @@ class Analysis:
         self.naming = Naming(events.header)
         self.notes = events.notes
         self.complete = events.complete
+        self.damage = events.damage
         self.steps: list[Step] = []
         self.storages: list[Storage] = []
         self._sizes = dict.fromkeys(ROLES, 0)
         self._active = self._mapped = 0
+        self._settled = 0, 0  # both after the last event
         self._budget: int | None = None
         self._first_call = 0
         self._makers: dict[int, list[int]] = {}
         self._marked = bool((events.kind == Kind.STEP).any())
         self._step: Step | None = None
-        self._read(events)
+        try:
+            self._read(events)
+        except IndexError as error:
+            raise UsageError(
+                "the trace is damaged: a record names a storage that no record before it made"
+            ) from error
 
     @property
     def name(self) -> str:
@@ -194,28 +228,41 @@ class Analysis:
 
     def _identify(self, events: Events) -> None:
         """Name and role of each storage, which the records tell only after it has been filled."""
-        wanted = np.isin(events.kind, (Kind.INVOKE, Kind.STORAGE, Kind.MADE, Kind.INPUT))
+        kinds = (Kind.INVOKE, Kind.CALL, Kind.STORAGE, Kind.MADE, Kind.INPUT, Kind.OUTPUT)
+        wanted = np.isin(events.kind, kinds)
+        kernel = 0
         columns = (c[wanted].tolist() for c in (events.kind, events.id, events.value, events.aux))
         for kind, index, value, aux in zip(*columns, strict=True):
             if kind == Kind.INVOKE:
                 self._first_call = index
+            elif kind == Kind.CALL:
+                kernel = aux
             elif kind == Kind.STORAGE:
                 self.storages.append(Storage(index, value))
             elif kind == Kind.INPUT:
                 storage = self.storages[index]
                 storage.name, storage.role = self.naming.parameter(value)
+            elif kind == Kind.OUTPUT:
+                self._name_result(self.storages[index], value)
             else:
-                self._made(self.storages[index], value, aux)
+                self._made(self.storages[index], value, aux, kernel)
 
-    def _made(self, storage: Storage, call: int, output: int) -> None:
+    def _name_result(self, storage: Storage, index: int) -> None:
+        """A result is held until its array is let go, the state until the step after."""
+        name, role = self.naming.result(index)
+        storage.result = "" if name == storage.name else name
+        storage.role = role or storage.role
+
+    def _made(self, storage: Storage, call: int, output: int, kernel: int) -> None:
         self._makers.setdefault(call, []).append(storage.number)
         if storage.call >= 0:
             return  # a second tensor in it
         storage.call = call
         position = call - self._first_call
-        source = self.naming.call(position, 0)
+        source = self.naming.call(position, kernel)
         storage.name, storage.layer = source.label(), source.layer
-        storage.role, storage.shape, storage.dtype = self.naming.output(position, output)
+        made = self.naming.output(position, output, source)
+        storage.role, storage.shape, storage.dtype = made
 
     # -- Steps -------------------------------------------------------------------------------------
 
@@ -223,11 +270,13 @@ class Analysis:
         if self._step is not None:
             self._end(ns)
         self._step = Step(number, ns, budgets=[(ns, self._budget)])
+        self._settled = 0, 0
         self._remember(ns)
 
     def _end(self, ns: int) -> None:
         assert self._step is not None
         self._step.end = ns
+        self._step.note_peaks(self._settled)
         self.steps.append(self._step)
         self._step = None
 
@@ -304,6 +353,11 @@ class Analysis:
         if self._step is not None:
             self._step.evicted.append((ns, index))
 
+    def _on_overwrite(self, ns: int, index: int, value: int, aux: int) -> None:
+        self.storages[index].overwrites += 1
+        if self._step is not None:
+            self._step.overwritten.append((ns, index))
+
     def _leave(self, ns: int, index: int, value: int, how: str) -> None:
         storage = self.storages[index]
         if storage.spans:
@@ -340,8 +394,9 @@ class Analysis:
         sizes = list(self._sizes.values())
         # Until the record of what is mapped comes, right after, it is at least what is in use.
         sizes[-1] = max(self._mapped, self._active) - used
-        step.peak_active_bytes = max(step.peak_active_bytes, self._active)
-        step.peak_mapped_bytes = max(step.peak_mapped_bytes, self._mapped)
         if step.memory and step.memory[-1][0] == ns:
-            step.memory.pop()
+            step.memory.pop()  # one event's records: only the last one tells the whole
+        else:
+            step.note_peaks(self._settled)
+        self._settled = self._active, self._mapped
         step.memory.append((ns, tuple(sizes)))

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from .analysis import Analysis, Step
+from .analysis import Analysis, Step, Storage
 from .header import ROLES
 
-_COMPUTE, _RECOMPUTE, _EVICT = 1, 2, 3
-_TRACKS = {_COMPUTE: "model compute", _RECOMPUTE: "recomputation", _EVICT: "evictions"}
+_COMPUTE, _RECOMPUTE, _EVICT, _IN_PLACE = 1, 2, 3, 4
+_TRACKS = {
+    _COMPUTE: "model compute",
+    _RECOMPUTE: "recomputation",
+    _EVICT: "evictions",
+    _IN_PLACE: "updates in place",
+}
 
 
 def chrome_events(analysis: Analysis) -> dict[str, Any]:
-    """All steps: a track of the model's own calls, one of repeated calls, one of evictions, a
-    counter of memory by role, and an arrow from each eviction to the call that made it good."""
+    """All steps: a track of the model's own calls, one of repeated calls, one of evictions, one of
+    updates that wrote over what they replace, counters of memory by role and of the budget where it
+    changes, and an arrow from each eviction to the call that made it good."""
     events: list[dict[str, Any]] = [_meta("process_name", 0, analysis.name)]
     events += [_meta("thread_name", track, name) for track, name in _TRACKS.items()]
     flow = 0
     for step in analysis.steps:
         events += _calls(step)
         events += [_counter(ns, sizes) for ns, sizes in step.memory]
+        events += [_budget(ns, budget) for ns, budget in step.budgets]
+        events += [_overwrite(ns, analysis.storages[index]) for ns, index in step.overwritten]
         flow = _evictions(analysis, step, events, flow)
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
@@ -51,6 +59,28 @@ def _counter(ns: int, sizes: tuple[int, ...]) -> dict[str, Any]:
         "name": "memory (bytes)",
         "ts": ns / 1e3,
         "args": dict(zip(ROLES, sizes, strict=True)),
+    }
+
+
+def _budget(ns: int, budget: int | None) -> dict[str, Any]:
+    return {
+        "ph": "C",
+        "pid": 1,
+        "name": "budget (bytes, 0: none)",
+        "ts": ns / 1e3,
+        "args": {"budget": budget or 0},
+    }
+
+
+def _overwrite(ns: int, storage: Storage) -> dict[str, Any]:
+    return {
+        "ph": "i",
+        "s": "t",
+        "pid": 1,
+        "tid": _IN_PLACE,
+        "name": storage.name,
+        "ts": ns / 1e3,
+        "args": {"bytes": storage.block_bytes, "role": storage.role},
     }
 
 

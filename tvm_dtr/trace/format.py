@@ -6,7 +6,6 @@ share the numbers of ``Kind``.
 
 from __future__ import annotations
 
-import enum
 import gzip
 import json
 import os
@@ -18,48 +17,16 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
+from .header import checked_header
+from .records import Blocks, Kind
 
 MAGIC = b"tvm-dtr\x00"
-VERSION = 1
+VERSION = 2
 SUFFIXES = (".dtrace", ".dtrace.gz")
 _GZIP = b"\x1f\x8b"
 _LARGEST = 512 << 20  # bytes of records: what reading holds is some ten times as much
+_LARGEST_HEADER = 256 << 20  # bytes of its JSON
 _FIXED = len(MAGIC) + 8  # magic, version, bytes of the header that follows
-_RECORD = np.dtype(
-    [("ns", "<u4"), ("kind", "u1"), ("high", "u1"), ("aux", "<u2"), ("id", "<u4"), ("low", "<u4")]
-)
-
-
-class Kind(enum.IntEnum):
-    """What a record tells; ids, values and aux as in src/core/event_trace.h."""
-
-    TIME = 1
-    STEP = 2
-    STEP_END = 3
-    INVOKE = 4
-    INVOKE_END = 5
-    CALL = 6
-    RECOMPUTE = 7
-    STORAGE = 8
-    ALLOCATE = 9
-    FREE = 10
-    EVICT = 11
-    UNREFERENCED = 12
-    WORKSPACE = 13
-    WORKSPACE_FREE = 14
-    ACTIVE = 15
-    MAPPED = 16
-    PIN = 17
-    UNPIN = 18
-    VIEW = 19
-    OVERWRITE = 20
-    DECISION = 21
-    SEARCH = 22
-    BUDGET = 23
-    INPUT = 24
-    OUTPUT = 25
-    MADE = 26
-    NOTE = 27
 
 
 @dataclass
@@ -68,7 +35,8 @@ class Events:
 
     header: what the trace is of (see ``tvm_dtr.trace.header``). kind, id, value, aux: one entry a
     record. ns: nanoseconds since the trace began. notes: JSON objects that were added. complete:
-    whether the recording was ended, not cut off.
+    whether the recording was ended, not cut off. damage: where the file is damaged, in a sentence;
+    then the records are those before it.
     """
 
     header: dict[str, Any]
@@ -79,6 +47,7 @@ class Events:
     ns: np.ndarray
     notes: list[dict[str, Any]]
     complete: bool
+    damage: str | None = None
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -106,23 +75,24 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         UsageError: the file is missing, is no event trace, or is of another version.
     """
-    header, _ = _read(Path(path), records=False)
-    return header
+    return _read(Path(path), records=False)[0]
 
 
 def read_events(path: str | os.PathLike[str]) -> Events:
-    """Reads a trace; what a crash has cut off at its end is left out.
+    """Reads a trace: all whole records, up to where a crash has cut it off or it is damaged.
 
     Raises:
-        UsageError: the file is missing, is no event trace, or is of another version.
+        UsageError: the file is missing, is no event trace, is of another version, or its header is
+            damaged.
     """
-    header, body = _read(Path(path), records=True)
-    whole = len(body) // _RECORD.itemsize
-    records = np.frombuffer(body, _RECORD, whole)
-    records, notes = _split_notes(records, body)
+    header, body, first, damage = _read(Path(path), records=True)
+    blocks = Blocks(body)
+    records = blocks.records
     value = records["low"].astype(np.int64) | (records["high"].astype(np.int64) << 32)
     passed = records["ns"].astype(np.int64)
     passed[records["kind"] == Kind.TIME] += value[records["kind"] == Kind.TIME]
+    if blocks.damaged_at is not None:
+        damage = f"damaged at byte {first + blocks.damaged_at}: {blocks.reason}"
     return Events(
         header=header,
         kind=records["kind"],
@@ -130,28 +100,10 @@ def read_events(path: str | os.PathLike[str]) -> Events:
         value=value,
         aux=records["aux"],
         ns=np.cumsum(passed),
-        notes=notes,
-        complete=any("end" in note for note in notes),
+        notes=blocks.notes,
+        complete=damage is None and any("end" in note for note in blocks.notes),
+        damage=damage,
     )
-
-
-def _split_notes(records: np.ndarray, body: bytes) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """The records without the JSON between them, and that JSON."""
-    notes: list[dict[str, Any]] = []
-    kept: list[np.ndarray] = []
-    start = 0
-    size = _RECORD.itemsize
-    while True:
-        found = np.flatnonzero(records["kind"][start:] == Kind.NOTE)
-        if not len(found):
-            return np.concatenate([*kept, records[start:]]), notes
-        at = start + int(found[0])
-        length = int(records["low"][at])
-        text = body[(at + 1) * size : (at + 1) * size + length]
-        kept.append(records[start : at + 1])
-        start = at + 1 + -(-length // size)
-        if len(text) == length:
-            notes.append(json.loads(text))
 
 
 def _open(path: Path) -> Any:
@@ -160,7 +112,8 @@ def _open(path: Path) -> Any:
     return gzip.open(path, "rb") if packed else path.open("rb")
 
 
-def _read(path: Path, records: bool) -> tuple[dict[str, Any], bytes]:
+def _read(path: Path, records: bool) -> tuple[dict[str, Any], bytes, int, str | None]:
+    """(header, what follows it, at which byte that begins, damage of a compressed file)."""
     try:
         with _open(path) as file:
             start = file.read(_FIXED)
@@ -176,18 +129,32 @@ def _read(path: Path, records: bool) -> tuple[dict[str, Any], bytes]:
                     f"version {VERSION}: record it anew"
                 )
             packed = file.read(int.from_bytes(start[12:16], "little"))
-            header = json.loads(zlib.decompress(packed))
-            return header, _rest(file, path) if records else b""
+            header = _decoded(packed)
+            body, damage = _rest(file, path) if records else (b"", None)
+            return header, body, _FIXED + len(packed), damage
     except OSError as error:
         raise UsageError(f"trace '{path}' cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError, zlib.error) as error:
-        raise UsageError(f"trace '{path}' has a damaged header: {error}") from error
+    except (ValueError, KeyError, TypeError, EOFError, RecursionError, zlib.error) as error:
+        raise UsageError(
+            f"trace '{path}' has a damaged header ({error}), without which its records tell "
+            "nothing: record it anew"
+        ) from error
 
 
-def _rest(file: Any, path: Path) -> bytes:
-    """To the end, or to where a compressed file was cut off."""
+def _decoded(packed: bytes) -> dict[str, Any]:
+    """The header. zlib's own checksum finds what has changed in it."""
+    unpacker = zlib.decompressobj()
+    text = unpacker.decompress(packed, _LARGEST_HEADER)
+    if not unpacker.eof or unpacker.unused_data:
+        raise ValueError("its length is not what the file says, or it is too large")
+    return checked_header(json.loads(text))
+
+
+def _rest(file: Any, path: Path) -> tuple[bytes, str | None]:
+    """To the end, or to where a compressed file was cut off or is damaged."""
     parts = []
     held = 0
+    damage = None
     try:
         while part := file.read1(1 << 16):
             parts.append(part)
@@ -197,6 +164,8 @@ def _rest(file: Any, path: Path) -> bytes:
                     f"trace '{path}' has more than {_LARGEST >> 20} MiB of records, more than "
                     "can be read: record fewer steps ('tvm-dtr run --steps N')"
                 )
-    except (EOFError, zlib.error):
+    except EOFError:
         pass
-    return b"".join(parts)
+    except (gzip.BadGzipFile, zlib.error) as error:
+        damage = f"damaged: its compressed data cannot be read further ({error})"
+    return b"".join(parts), damage

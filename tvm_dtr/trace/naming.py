@@ -9,6 +9,8 @@ from typing import Any
 
 from .header import ACTIVATIONS, GRADIENTS, INPUTS, PARAMETERS
 
+ALL_CALLS = "all calls"  # the layer where the kernel alone is known
+
 _NODE = re.compile(r"node '(?P<name>.*)' \((?P<op>[^()]*)\)(?P<gradient> gradient)?$")
 _UPDATE = re.compile(r"update of '(?P<name>.*)'$")
 
@@ -17,18 +19,20 @@ _UPDATE = re.compile(r"update of '(?P<name>.*)'$")
 class Source:
     """Where an op comes from: the ONNX node or parameter, its layer, and the phase of the step.
 
-    phase: ``forward``, ``backward`` or ``update``.
+    phase: ``forward``, ``backward`` or ``update``. more: of how many other nodes it may be.
     """
 
     node: str
     op: str
     layer: str
     phase: str
+    more: str = ""
 
     def label(self) -> str:
         """``layer1.0.conv1 (Conv) gradient``, in one line."""
         kind = f" ({self.op})" if self.op else ""
-        return self.node + kind + {"backward": " gradient", "update": " update"}.get(self.phase, "")
+        phase = {"backward": " gradient", "update": " update"}.get(self.phase, "")
+        return self.node + kind + phase + self.more
 
 
 def parse_source(text: str) -> Source:
@@ -42,6 +46,19 @@ def parse_source(text: str) -> Source:
     phase = "backward" if text.endswith("gradient") else "forward"
     name = text.removesuffix(" gradient") or "unnamed"
     return Source(name, "", name, phase)
+
+
+def kernel_source(kernel: str, texts: list[str]) -> Source:
+    """Where the calls of a kernel come from, of which each text names one."""
+    if not texts:
+        return Source(kernel, "", ALL_CALLS, "forward")
+    sources = [parse_source(text) for text in texts]
+    first = sources[0]
+    same_layer = all(source.layer == first.layer for source in sources)
+    phase = first.phase if all(s.phase == first.phase for s in sources) else "forward"
+    more = f" or {len(texts) - 1} more" if len(texts) > 1 else ""
+    layer = first.layer if same_layer else "several layers"
+    return Source(first.node, first.op, layer, phase, more)
 
 
 def layer_of(node: str) -> str:
@@ -90,21 +107,20 @@ class Naming:
         if 0 <= position < len(self.sources):
             return self.sources[position]
         name = self.kernels[kernel] if kernel < len(self.kernels) else f"kernel {kernel}"
-        return Source(name, "", "all calls", "forward")
+        return kernel_source(name, [])
 
-    def output(self, position: int, output: int) -> tuple[str, str, str]:
-        """(role, shape, dtype) of output ``output`` of call ``position``."""
-        if not 0 <= position < len(self._order):
-            return ACTIVATIONS, "", ""
-        op = self._ops[self._order[position]]
-        if output >= len(op[2]):
-            return ACTIVATIONS, "", ""
-        tensor = op[2][output]
-        _, shape, dtype, _ = self._tensors[tensor]
-        source = self.sources[position]
+    def output(self, position: int, output: int, source: Source) -> tuple[str, str, str]:
+        """(role, shape, dtype) of output ``output`` of call ``position`` of a step."""
         role = GRADIENTS if source.phase == "backward" else ACTIVATIONS
         if source.phase == "update":
             role = PARAMETERS
+        if not 0 <= position < len(self._order):
+            return role, "", ""
+        op = self._ops[self._order[position]]
+        if output >= len(op[2]):
+            return role, "", ""
+        tensor = op[2][output]
+        _, shape, dtype, _ = self._tensors[tensor]
         return self._results.get(tensor, role), "x".join(map(str, shape)), dtype
 
     def parameter(self, index: int) -> tuple[str, str]:
@@ -113,3 +129,16 @@ class Naming:
         if index < len(known):
             return known[index]["name"], known[index]["role"]
         return f"input {index}", INPUTS
+
+    def result(self, index: int) -> tuple[str, str]:
+        """(name, role) of result ``index`` of the function; "" where the role is its maker's."""
+        known = self.header.get("results", [])
+        if index >= len(known):
+            return f"result {index}", ""
+        name = known[index]["name"]
+        is_state = known[index]["kind"] == "state"
+        return name, self._state_roles.get(name, PARAMETERS) if is_state else ""
+
+    @cached_property
+    def _state_roles(self) -> dict[str, str]:
+        return {entry["name"]: entry["role"] for entry in self.header.get("parameters", [])}

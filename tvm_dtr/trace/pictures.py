@@ -69,7 +69,7 @@ def memory_figure(analysis: Analysis, step: Step) -> Any:
 
 def lives_figure(analysis: Analysis, step: Step) -> Any:
     """One row a storage, the largest on top; bars while it is in memory, a cross where it was
-    evicted for want of memory."""
+    evicted for want of memory, a diamond where an update has written over it."""
     from matplotlib.figure import Figure
 
     rows = largest_storages(analysis, step, _MOST_ROWS)
@@ -92,16 +92,29 @@ def lives_figure(analysis: Analysis, step: Step) -> Any:
             linewidth=0.3,
         )
     numbers = {storage.number: row for row, storage in enumerate(rows)}
-    marks = [((ns - step.start) / 1e6, numbers[i]) for ns, i in step.evicted if i in numbers]
-    if marks:
-        axes.plot(*zip(*marks, strict=True), "x", color="0.0", markersize=4, label="evicted")
-        axes.legend(loc="lower right", frameon=True, fontsize="small")
-    labels = [f"{s.name}  {s.bytes / MEBIBYTE:.2f} MiB" for s in rows]
+    _draw_marks(axes, step, step.evicted, numbers, "x", "evicted")
+    _draw_marks(axes, step, step.overwritten, numbers, "d", "written in place")
+    labels = [f"{s.label()}  {s.bytes / MEBIBYTE:.2f} MiB" for s in rows]
     axes.set_yticks(range(len(rows)), labels, fontsize=6)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(0, (step.end - step.start) / 1e6)
     _finish(axes, "", f"{analysis.name}, step {step.number}: when storages were in memory")
     return figure
+
+
+def _draw_marks(
+    axes: Any,
+    step: Step,
+    moments: list[tuple[int, int]],
+    rows: dict[int, int],
+    mark: str,
+    label: str,
+) -> None:
+    points = [((ns - step.start) / 1e6, rows[index]) for ns, index in moments if index in rows]
+    if points:
+        at, row = zip(*points, strict=True)
+        axes.plot(at, row, mark, color="0.0", markerfacecolor="1.0", markersize=4, label=label)
+        axes.legend(loc="lower right", frameon=True, fontsize="small")
 
 
 def largest_storages(analysis: Analysis, step: Step, most: int) -> list[Storage]:

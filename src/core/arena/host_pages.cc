@@ -1,4 +1,5 @@
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 
@@ -12,7 +13,14 @@ constexpr int kAnonymous = MAP_PRIVATE | MAP_ANONYMOUS;
 
 void* Pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
+bool AddressesAreLimited() {
+  rlimit limit;
+  return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
 }  // namespace
+
+HostPages::HostPages() : scarce_(AddressesAreLimited()) {}
 
 HostPages::~HostPages() {
   for (const auto& [start, bytes] : reservations_) munmap(Pointer(start), bytes);
@@ -20,13 +28,14 @@ HostPages::~HostPages() {
 
 uintptr_t HostPages::Reserve(uint64_t least, uint64_t* bytes) {
   void* data = MAP_FAILED;
+  if (scarce_) *bytes = least;
   // Less where the process may not have as many addresses.
   for (;; *bytes = std::max(*bytes / 2 / kPage * kPage, least)) {
     data = mmap(nullptr, *bytes, PROT_NONE, kAnonymous | MAP_NORESERVE, -1, 0);
     if (data != MAP_FAILED || *bytes <= least) break;
   }
   if (data == MAP_FAILED) return 0;
-  reservations_.emplace_back(reinterpret_cast<uintptr_t>(data), *bytes);
+  reservations_[reinterpret_cast<uintptr_t>(data)] = *bytes;
   return reinterpret_cast<uintptr_t>(data);
 }
 
@@ -45,6 +54,23 @@ void HostPages::Unmap(uintptr_t start, uint64_t bytes) {
   void* data =
       mmap(Pointer(start), bytes, PROT_NONE, kAnonymous | MAP_FIXED | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) madvise(Pointer(start), bytes, MADV_DONTNEED);
+}
+
+void HostPages::Release(uintptr_t start, uint64_t bytes) {
+  munmap(Pointer(start), bytes);
+  uintptr_t end = start + bytes;
+  auto piece = reservations_.upper_bound(start);
+  if (piece != reservations_.begin()) --piece;
+  while (piece != reservations_.end() && piece->first < end) {
+    auto [first, size] = *piece;
+    if (first + size <= start) {
+      ++piece;
+      continue;
+    }
+    piece = reservations_.erase(piece);
+    if (first < start) reservations_[first] = start - first;
+    if (first + size > end) reservations_[end] = first + size - end;
+  }
 }
 
 // The page tables change, no page is zeroed or faulted in again. The old addresses are never

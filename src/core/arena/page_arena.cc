@@ -214,7 +214,7 @@ uintptr_t PageArena::Gather(uint64_t bytes) {
     auto [piece, taken] =
         cached_.TakeUpTo(std::min(excess, std::max(bytes - filled, layout_.page)));
     if (filled + taken <= bytes && pages_->Move(piece, start + filled, taken)) {
-      vacant_.Add(piece, taken);
+      Vacate(piece, taken);
       filled += taken;
     } else {
       Unmap(piece, taken);
@@ -222,17 +222,27 @@ uintptr_t PageArena::Gather(uint64_t bytes) {
   }
   if (filled == bytes || pages_->Map(start + filled, bytes - filled)) return start;
   if (filled > 0) pages_->Unmap(start, filled);
-  vacant_.Add(start, bytes);
+  Vacate(start, bytes);
   return 0;
 }
 
-// The addresses stay reserved, without memory.
 void PageArena::Unmap(uintptr_t start, uint64_t bytes) {
   pages_->Unmap(start, bytes);
+  Vacate(start, bytes);
+}
+
+void PageArena::Vacate(uintptr_t start, uint64_t bytes) {
+  if (pages_->scarce()) return pages_->Release(start, bytes);
   vacant_.Add(start, bytes);
 }
 
 bool PageArena::Reserve(uint64_t bytes) {
+  if (pages_->scarce()) {  // taken at once and whole, so runs of vacant addresses never join
+    uint64_t exactly = bytes;
+    uintptr_t start = pages_->Reserve(bytes, &exactly);
+    if (start) vacant_.Add(start, bytes);
+    return start != 0;
+  }
   uint64_t least = bytes + 2 * layout_.page;
   uint64_t size = std::max(RoundUp(kReservation, layout_.page), least);
   uintptr_t start = pages_->Reserve(least, &size);

@@ -93,6 +93,8 @@ class PageArena : public Arena {
   // Pages at vacant addresses, moved there or new; 0 if the source has none.
   uintptr_t Gather(uint64_t bytes);
   void Unmap(uintptr_t start, uint64_t bytes);
+  // Addresses without pages, for later blocks or, where they are scarce, for others.
+  void Vacate(uintptr_t start, uint64_t bytes);
   bool Reserve(uint64_t bytes);
   void Activate(uint64_t bytes);
 

@@ -7,8 +7,7 @@
 #define TVM_DTR_CORE_ARENA_PAGE_SOURCE_H_
 
 #include <cstdint>
-#include <utility>
-#include <vector>
+#include <map>
 
 namespace dtr {
 
@@ -27,6 +26,11 @@ class PageSource {
   // unmapped. False, and nothing changed, where that is not possible.
   virtual bool Move(uintptr_t from, uintptr_t to, uint64_t bytes) { return false; }
 
+  // Whether addresses are short: then no more are reserved than get memory, and unmapped ones are
+  // released at once.
+  virtual bool scarce() const { return false; }
+  virtual void Release(uintptr_t start, uint64_t bytes) {}
+
   // A block in mapped memory was freed, is handed out: for devices whose kernels run behind.
   virtual void OnFree(uintptr_t start, uint64_t bytes) {}
   virtual void OnAllocate(uintptr_t start, uint64_t bytes) {}
@@ -35,7 +39,7 @@ class PageSource {
 // The process's own memory, by mmap.
 class HostPages : public PageSource {
  public:
-  HostPages() = default;
+  HostPages();
   ~HostPages() override;
   HostPages(const HostPages&) = delete;
   HostPages& operator=(const HostPages&) = delete;
@@ -46,9 +50,12 @@ class HostPages : public PageSource {
   bool Map(uintptr_t start, uint64_t bytes) override;
   void Unmap(uintptr_t start, uint64_t bytes) override;
   bool Move(uintptr_t from, uintptr_t to, uint64_t bytes) override;
+  bool scarce() const override { return scarce_; }
+  void Release(uintptr_t start, uint64_t bytes) override;
 
  private:
-  std::vector<std::pair<uintptr_t, uint64_t>> reservations_;
+  const bool scarce_;                           // `ulimit -v` counts reserved addresses too
+  std::map<uintptr_t, uint64_t> reservations_;  // start -> bytes, what has not been released
 };
 
 // Addresses without memory, for simulations that take the same decisions as a real run.

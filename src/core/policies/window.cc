@@ -31,6 +31,7 @@ void Window::FindOwners(const Graph& graph) {
   owners_.clear();
   for (const Graph::Candidate& c : graph.evictable()) {
     uint32_t run = graph.storage(c.storage).block.slab;
+    if (run == kNone) continue;  // in memory that the arena has no addresses of
     if (run >= owners_.size()) owners_.resize(run + 1, kNone);
     owners_[run] = c.storage;
   }

@@ -1,0 +1,118 @@
+"""Faults of a process: signals at random moments, clocks that stand still or jump."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import steps
+from outcome import Outcome
+
+import tvm_dtr
+from tvm_dtr.checkpoint import read_checkpoint
+from tvm_dtr.errors import DTRError
+from tvm_dtr.trace import read_events
+
+TRIES = 3
+STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+CLOCKS = ("still", "forward", "backward")
+
+
+def clocks(folder: Path) -> Iterator[Outcome]:
+    """The clock of every call in the process, Python's and the runtime's, is replaced."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        return
+    library = folder / "clock.so"
+    source = Path(__file__).with_name("clock.c")
+    command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(source)]
+    subprocess.run(command, check=True)
+    for clock in CLOCKS:
+        environment = {**os.environ, "LD_PRELOAD": str(library), "TEST_CLOCK": clock}
+        done = subprocess.run(
+            [sys.executable, str(Path(__file__).with_name("clock_run.py"))],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+        assert done.returncode == 0, done.stderr
+        yield Outcome(
+            f"a clock that {'stands' if clock == 'still' else 'jumps'} {clock}",
+            "measured costs, every policy",
+            int(done.stdout),
+            "nothing",
+            steps.BITWISE,
+        )
+
+
+def signals(folder: Path) -> Iterator[Outcome]:
+    """Each command is stopped at moments from its start to its end."""
+    model, program = folder / "m.onnx", folder / "p.tdtr"
+    onnx.save_model(steps.mlp(batch=8, seed=0, features=6, width=8, hidden_layers=1), str(model))
+    tvm_dtr.build(str(model), loss="cross_entropy", optimizer=tvm_dtr.SGD(lr=0.1)).save(program)
+    commands = {
+        "build": f"build {model} -o out.tdtr",
+        "run --trace": f"run {program} --memory-budget none --steps 100000 --trace out.dtrace "
+        "--json out.json",
+        "train": f"train {program} --epochs 1000 --checkpoint-dir checkpoints --checkpoint-every 5",
+    }
+    rng = random.Random(0)
+    for place, command in commands.items():
+        for number in STATUS:
+            for attempt in range(TRIES):
+                _stop(folder / f"{place}-{number}-{attempt}", command.split(), number, rng)
+            yield Outcome(
+                signal.Signals(number).name,
+                f"`{place}`, at random moments",
+                TRIES,
+                f"exit status {STATUS[number]}, no traceback",
+                "no process is left",
+                "each whole or not there; no draft",
+            )
+
+
+def _stop(folder: Path, command: list[str], number: signal.Signals, rng: random.Random) -> None:
+    folder.mkdir()
+    run = subprocess.Popen(
+        [sys.executable, "-m", "tvm_dtr.cli", *command],
+        cwd=folder,
+        env={**os.environ, "TVM_DTR_CACHE_DIR": str(folder.parent / "cache")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(rng.uniform(1.0, 6.0))
+    run.send_signal(number)
+    _, message = run.communicate(timeout=300)
+    # Before main() is reached Python's own ending is all there is.
+    assert run.returncode in (STATUS[number], 0, 1, -number), (run.returncode, message)
+    if run.returncode == STATUS[number]:
+        assert "Traceback" not in message, message
+    check_files(folder)
+
+
+def check_files(folder: Path) -> None:
+    """Whatever is there is whole, and nothing else is."""
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            continue
+        lock = path.name == ".lock"  # of a folder of checkpoints: it is there to stay
+        assert lock or not path.name.startswith("."), f"a draft was left: {path.name}"
+        if path.suffix == ".tdtr":
+            tvm_dtr.load(path)
+        elif path.suffix == ".ckpt":
+            read_checkpoint(path)
+        elif path.suffix == ".dtrace" and path.stat().st_size:
+            try:
+                read_events(path)
+            except DTRError as error:
+                raise AssertionError(f"{path}: {error}") from error
