@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .vm_sizes import refuse_sizes
-
 if TYPE_CHECKING:
     from .compile.opgraph import OpGraph
     from .vm import VirtualMachine
@@ -25,6 +23,8 @@ def profiled(vm: VirtualMachine, graph: OpGraph) -> Iterator[list[Row]]:
     runs; and ``sources``, the nodes that its ops come from. Rows are sorted by time, the dearest
     first. The memory trace of the VM stops meanwhile.
     """
+    from .vm_sizes import refuse_sizes  # needs TVM, which --help does not
+
     refuse_sizes(vm._program, "a profile")
     rows: list[Row] = []
     vm.module["profile_kernels"](True)

@@ -11,7 +11,8 @@ from tvm_dtr.frontend.limits import NOT_DIFFERENTIABLE
 
 DRAWS = int(os.environ.get("TVM_DTR_DRAWS", "1"))  # benchmarks/gradient_sweep.py takes more
 CONTROL_FLOW = {"If", "Loop", "Scan", "TreeFold", "Shape", "Size"}
-ELSEWHERE = {"Cast", "CastLike", "Scatter"} | CONTROL_FLOW
+SEQUENCES = {name for name in CONVERTERS if "Sequence" in name}  # test_frontend_sequences.py
+ELSEWHERE = {"Cast", "CastLike", "Scatter"} | CONTROL_FLOW | SEQUENCES
 
 
 @pytest.mark.parametrize("seed", range(DRAWS))
