@@ -5,6 +5,7 @@
 #include <fstream>
 #include <random>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "check.h"
@@ -231,6 +232,36 @@ TEST(ReservesNothingWhereAddressesAreLimited) {
   }
   EXPECT((AddressPages() - start) * PageArena::kPage < uint64_t{16} << 20);  // the heap's own
   setrlimit(RLIMIT_AS, &before);
+}
+
+int Mappings() {
+  std::ifstream maps("/proc/self/maps");
+  int lines = 0;
+  for (std::string line; std::getline(maps, line);) ++lines;
+  return lines;  // 0: not Linux
+}
+
+// Blocks of few pages, as those of a recurrent network: pages that are moved one by one never join
+// their new neighbours, until each has a mapping of its own and every call takes longer.
+TEST(MappingsStayFew) {
+  constexpr uint64_t kBudget = uint64_t{32} << 20;  // 8192 pages
+  PageArena arena(kBudget);
+  const int start = Mappings();
+  std::mt19937 random(3);
+  std::vector<Block> blocks;
+  for (int i = 0; i < 60000; ++i) {
+    constexpr uint64_t kPages[] = {8, 8, 8, 16, 24, 1, 4};
+    const uint64_t bytes = 4096 * kPages[random() % 7];
+    while (!blocks.empty() && arena.active() + arena.RoundedSize(bytes) > kBudget) {
+      std::swap(blocks[random() % blocks.size()], blocks.back());
+      arena.Free(blocks.back());
+      blocks.pop_back();
+    }
+    blocks.push_back(arena.Allocate(bytes));
+    EXPECT(static_cast<bool>(blocks.back()));
+  }
+  EXPECT(Mappings() - start < 1500);
+  for (const Block& block : blocks) arena.Free(block);
 }
 
 TEST_MAIN()
