@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+# What reading data that is not as it was written ends in, in as many ways as it has fields.
+MALFORMED = (
+    KeyError,
+    IndexError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
+
 
 class DTRError(Exception):
     """Base of every error that this package raises on purpose."""

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from .compile.opgraph import OpGraph, tensor_bytes
-from .errors import ProgramError
+from .errors import MALFORMED, ProgramError
 from .profile import kernel_bytes
 from .program_file import checked_members, why_not_here
 from .replay import STEPS, replay_of, step_boundary
@@ -38,7 +38,7 @@ def inspect_program(
     manifest, members = checked_members(file, require_sha256)
     try:
         return _description(file, manifest, members)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except MALFORMED as error:
         raise ProgramError(
             f"{file}: the manifest is not complete ({error!r}); rebuild it with `tvm-dtr build`"
         ) from error

@@ -30,7 +30,7 @@ from tvm_dtr.compile.target import (
     missing_features,
     required_features,
 )
-from tvm_dtr.errors import ProgramError, UsageError
+from tvm_dtr.errors import MALFORMED, ProgramError, UsageError
 from tvm_dtr.onnx_export import ModelSource
 from tvm_dtr.program import MANIFEST, Program, private_folder
 from tvm_dtr.training import Result, TensorSpec
@@ -42,16 +42,6 @@ LIBRARY = "kernels.so"
 MODEL = "model.onnx"  # without the weights, which are in the state
 _MEMBERS = re.compile(r"bytecode\.ro|kernels\.so|model\.onnx|state/\d{1,9}\.npy", re.ASCII)
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same program gives the same bytes
-# What reading data of another kind than write_program writes ends in.
-_NOT_AS_WRITTEN = (
-    KeyError,
-    IndexError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-)
 _REBUILD = "rebuild it with `tvm-dtr build`"
 
 
@@ -176,7 +166,7 @@ def checked_members(
         raise ProgramError(f"cannot read {path}: {error.strerror or error}") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         _damaged(path, f"not a whole program file ({error})", error)
-    except _NOT_AS_WRITTEN as error:
+    except MALFORMED as error:
         _damaged(path, f"not a program file, or one that lost members ({error})", error)
     for name, expected in sums.items():
         found = hashlib.sha256(members[name]).hexdigest()
@@ -249,7 +239,7 @@ def why_not_here(path: Path, manifest: dict[str, Any]) -> str | None:
     """
     try:
         return _why_not_here(manifest)
-    except _NOT_AS_WRITTEN as error:
+    except MALFORMED as error:
         _incomplete(path, error)
 
 
@@ -274,7 +264,7 @@ def contents(path: Path, manifest: dict[str, Any], members: dict[str, bytes]) ->
     """
     try:
         return _contents(manifest, members)
-    except _NOT_AS_WRITTEN as error:
+    except MALFORMED as error:
         _incomplete(path, error)
 
 

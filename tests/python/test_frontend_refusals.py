@@ -79,8 +79,19 @@ def test_one_line_names_the_tensor(case):
 def test_a_graph_that_is_no_graph_is_a_model_error():
     broken = model(tensor())
     broken.graph.initializer[0].dims[0] = 77
-    with pytest.raises(ModelError, match=r"the ONNX graph is broken \(ValueError: [^\n]+$"):
+    with pytest.raises(
+        ModelError, match=r"the ONNX graph cannot be imported \(ValueError: [^\n]+$"
+    ):
         import_model(broken)
+
+
+def test_what_a_callback_raises_is_not_the_graphs_fault():
+    def stop(*_):
+        raise ZeroDivisionError("enough")
+
+    relu = model(tensor((2,)), [helper.make_node("Relu", ["x"], ["y"])])
+    with pytest.raises(ZeroDivisionError, match="enough"):
+        import_model(relu, progress=stop)
 
 
 def test_a_scalar_is_a_tensor():

@@ -4,7 +4,7 @@ import sys
 
 __all__ = ["main"]
 
-INTERRUPTED = 130  # as tvm_dtr.cli.entry has it
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tvm_dtr.budget import format_bytes, parse_budget
 from tvm_dtr.cli import arguments as args
-from tvm_dtr.cli.build import compile_model
+from tvm_dtr.cli.build import open_program
 from tvm_dtr.cli.files import check_outputs, write_rows
 from tvm_dtr.cli.report import mebibytes, print_table, progress
 from tvm_dtr.errors import UsageError
@@ -41,7 +41,8 @@ def advise(arguments: argparse.Namespace) -> int:
     args.check_input(arguments.program)
     check_outputs([arguments.json], inputs=[arguments.program])
     memory = _memory(arguments.memory)
-    program = _open(arguments)
+    args.refuse_build_options(arguments)
+    program = open_program(arguments)
     from tvm_dtr.advise import largest_batch, slowdown_curve
     from tvm_dtr.report.data import advice
 
@@ -64,19 +65,6 @@ def advise(arguments: argparse.Namespace) -> int:
     write_rows(arguments.json, rows)
     _print(arguments.program, rows, lines)
     return 0
-
-
-def _open(arguments: argparse.Namespace) -> Any:
-    given = args.build_options_given(arguments)
-    if not args.is_program(arguments.program):
-        args.refuse_sha256(arguments)
-        arguments.model = arguments.program
-        return compile_model(arguments)
-    if given:
-        raise UsageError(
-            f"{given[0]} is a choice of building: '{arguments.program}' is a program already"
-        )
-    return args.load_program(arguments)
 
 
 def _memory(text: str | None) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,16 @@ def add_arena(parser: argparse.ArgumentParser) -> None:
         help="where memory comes from: paged (free memory is never too scattered to use) or "
         "best-fit (one range of addresses; default where the policy is window)",
     )
+
+
+def refuse_build_options(arguments: argparse.Namespace, but: Container[str] = ()) -> None:
+    """Raises UsageError for choices of building, other than ``but``, where what is given is built
+    already."""
+    given = [option for option in build_options_given(arguments) if option not in but]
+    if given and is_program(arguments.program):
+        raise UsageError(
+            f"{given[0]} is a choice of building: '{arguments.program}' is a program already"
+        )
 
 
 def build_options_given(arguments: argparse.Namespace) -> list[str]:

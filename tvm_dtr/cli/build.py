@@ -31,6 +31,15 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=build_program)
 
 
+def open_program(arguments: argparse.Namespace) -> Any:
+    """The program that a command is to work on: a program file, or an ONNX file that is built."""
+    if args.is_program(arguments.program):
+        return args.load_program(arguments)
+    args.refuse_sha256(arguments)
+    arguments.model = arguments.program
+    return compile_model(arguments)
+
+
 def build_program(arguments: argparse.Namespace) -> int:
     args.check_input(arguments.model)
     if args.is_program(arguments.model):

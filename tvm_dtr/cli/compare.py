@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from tvm_dtr.cli import arguments as args
-from tvm_dtr.cli.build import compile_model
+from tvm_dtr.cli.build import open_program
 from tvm_dtr.cli.files import check_outputs, replacing, write_rows
 from tvm_dtr.cli.plan import DEFAULT_TIME_LIMIT
 from tvm_dtr.cli.report import print_table, progress
 from tvm_dtr.cli.simulate import limit, names, output_folder
-from tvm_dtr.errors import UsageError
 
 
 def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
@@ -59,7 +58,8 @@ def run_comparison(arguments: argparse.Namespace) -> int:
     args.check_input(arguments.program)
     check_outputs([arguments.json], inputs=[arguments.program])
     folder = output_folder(arguments.out)
-    program = _open(arguments)
+    args.refuse_build_options(arguments)
+    program = open_program(arguments)
     from tvm_dtr.comparison import compare
 
     with progress("comparing") as report:
@@ -89,19 +89,6 @@ def run_comparison(arguments: argparse.Namespace) -> int:
     for reason in dict.fromkeys(row["error"] for row in rows if row["result"] == "unsupported"):
         print(reason)
     return 0
-
-
-def _open(arguments: argparse.Namespace) -> Any:
-    if not args.is_program(arguments.program):
-        args.refuse_sha256(arguments)
-        arguments.model = arguments.program
-        return compile_model(arguments)
-    given = args.build_options_given(arguments)
-    if given:
-        raise UsageError(
-            f"{given[0]} is a choice of building: '{arguments.program}' is a program already"
-        )
-    return args.load_program(arguments)
 
 
 def _write_folder(folder: Path, rows: list[dict[str, Any]]) -> None:

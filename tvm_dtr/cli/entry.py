@@ -16,6 +16,7 @@ from typing import Any
 
 from tvm_dtr import __version__
 from tvm_dtr.cli import (
+    INTERRUPTED,
     advise,
     build,
     compare,
@@ -35,7 +36,6 @@ from tvm_dtr.errors import BudgetError, DTRError, ThrashError, UsageError
 
 FAILED = 1
 WRONG_USAGE = 2
-INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 TERMINATED = 143  # 128 + SIGTERM
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from tvm_dtr.budget import parse_budget
 from tvm_dtr.cli import arguments as args
 from tvm_dtr.cli import measure, report_page
-from tvm_dtr.cli.build import compile_model
+from tvm_dtr.cli.build import open_program
 from tvm_dtr.cli.explain import print_decisions
 from tvm_dtr.cli.files import check_outputs, replacing, write_rows
 from tvm_dtr.cli.profile import print_profile
@@ -113,7 +113,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
 
 def run_program(arguments: argparse.Namespace) -> int:
     _check(arguments)
-    program = _open(arguments)
+    program = open_program(arguments)
     _check_graph_file(arguments, program)
     settings = measure.Settings(
         model=Path(arguments.program).stem,
@@ -204,11 +204,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(
             f"trace '{arguments.trace}': the name must end in .dtrace (events) or .json (the graph)"
         )
-    given = args.build_options_given(arguments)
-    if not _is_model(arguments) and given:
-        raise UsageError(
-            f"{given[0]} is a choice of building: '{arguments.program}' is a program already"
-        )
+    args.refuse_build_options(arguments)
     for path in arguments.plot:
         try:
             picture_format(path)
@@ -229,18 +225,6 @@ def _check_graph_file(arguments: argparse.Namespace, program: Any) -> None:
 
 def is_event_file(name: str | None) -> bool:
     return name is not None and Path(name).suffix == ".dtrace"
-
-
-def _is_model(arguments: argparse.Namespace) -> bool:
-    return not args.is_program(arguments.program)
-
-
-def _open(arguments: argparse.Namespace) -> Any:
-    if _is_model(arguments):
-        args.refuse_sha256(arguments)
-        arguments.model = arguments.program
-        return compile_model(arguments)
-    return args.load_program(arguments)
 
 
 def _write_graph(name: str | None, program: Any, runs: list[measure.Run]) -> None:

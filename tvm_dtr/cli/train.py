@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from tvm_dtr.budget import parse_budget
+from tvm_dtr.cli import INTERRUPTED
 from tvm_dtr.cli import arguments as args
-from tvm_dtr.cli.build import compile_model
+from tvm_dtr.cli.build import open_program
 from tvm_dtr.cli.files import check_outputs, write_rows
 from tvm_dtr.cli.optimizer_options import rate
 from tvm_dtr.cli.report import mebibytes
 from tvm_dtr.errors import UsageError
 
-INTERRUPTED = 130  # as tvm_dtr.cli.entry has it
 SCHEDULES = ("constant", "step", "cosine", "one-cycle")
 
 
@@ -147,7 +147,7 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
 
 def train_program(arguments: argparse.Namespace) -> int:
     _check(arguments)
-    program = _open(arguments)
+    program = open_program(arguments)
     import tvm_dtr
     from tvm_dtr.cli.train_progress import shown_progress
 
@@ -172,11 +172,7 @@ def _check(arguments: argparse.Namespace) -> None:
     """Everything that can be refused before the long work."""
     args.check_input(arguments.program)
     check_outputs([arguments.json, arguments.metrics], inputs=[arguments.program])
-    given = [o for o in args.build_options_given(arguments) if o != "--lr"]
-    if args.is_program(arguments.program) and given:
-        raise UsageError(
-            f"{given[0]} is a choice of building: '{arguments.program}' is a program already"
-        )
+    args.refuse_build_options(arguments, but=["--lr"])
     if arguments.resume and arguments.checkpoint_dir is None:
         raise UsageError("--resume needs --checkpoint-dir: where the checkpoints are")
     if arguments.metric and arguments.validation is None:
@@ -184,14 +180,6 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.optimizer == "none":
         raise UsageError("--optimizer none trains nothing: choose an optimizer")
     parse_budget(arguments.memory_budget)
-
-
-def _open(arguments: argparse.Namespace) -> Any:
-    if not args.is_program(arguments.program):
-        args.refuse_sha256(arguments)
-        arguments.model = arguments.program
-        return compile_model(arguments)
-    return args.load_program(arguments)
 
 
 def _trainer(arguments: argparse.Namespace, vm: Any) -> Any:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
-import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import onnx
 from tvm import relay
 
 from ..control_flow.definitions import Definitions
-from ..errors import DTRError, ModelError, UsageError
+from ..errors import DTRError, ModelError
 from ..progress import Progress, counted
 from ..relay_graph import Expr, TypeInferenceError, infer_local, is_dynamic, shape_of, stamp
 from ..training import TensorSpec
+from .checks import check_size, checked_shapes, refusing_malformed_graphs
 from .folding import evaluate
 from .load import load_model
 from .node import Node, label
@@ -32,7 +30,6 @@ Shapes = Mapping[str, Sequence[int | str]]
 RANDOM_KEY = "random_key"
 VARYING = "tvm_dtr.varying"  # metadata of a model, names of axes separated by commas
 OWN_OPS = {("tvm_dtr", "TreeFold")}
-MOST_ELEMENTS = 2**31 - 1  # of a tensor: TVM's kernels compute with 32-bit indices
 
 
 @dataclass
@@ -65,59 +62,25 @@ def import_model(
     is told of the nodes.
     """
     check_dtype(dtype)
-    shapes = _checked_shapes(shapes or {})
+    shapes = checked_shapes(shapes or {})
     proto = load_model(model)
-    try:
+    with refusing_malformed_graphs():
         if dtype is not None:
             proto = cast_model(proto, dtype)
         check_types(proto)
-        return Importer(proto, shapes, training).run(progress)
-    except (DTRError, MemoryError):
-        raise
-    except Exception as error:  # what is malformed shows in as many ways as there are fields
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(
-            f"the ONNX graph is broken ({type(error).__name__}: {first}); "
-            "onnx.checker.check_model may tell more"
-        ) from error
-
-
-def _checked_shapes(shapes: Any) -> dict[str, tuple[int | str, ...]]:
-    try:
-        return {name: tuple(map(_checked_size, shape)) for name, shape in dict(shapes).items()}
-    except (TypeError, ValueError):
-        raise UsageError(
-            f"shapes is {shapes!r}, expected a mapping of names to whole numbers, or names for "
-            "sizes that change from step to step: {'x': ('time', 4)}"
-        ) from None
-
-
-def _checked_size(size: Any) -> int | str:
-    if isinstance(size, str):
-        if not size.isidentifier():
-            raise ValueError(size)
-        return size
-    return operator.index(size)
+        importer = Importer(proto, shapes, training)
+        nodes = importer.begin()
+    for node in counted(nodes, "importing nodes", progress):
+        with refusing_malformed_graphs():
+            importer.convert(node)
+    with refusing_malformed_graphs():
+        return importer.finished()
 
 
 def _varying(model: onnx.ModelProto) -> set[str]:
     """Names of axes that the model's metadata declares to change from step to step."""
     found = {entry.key: entry.value for entry in model.metadata_props}
     return set(filter(None, found.get(VARYING, "").split(",")))
-
-
-def _check_size(what: str, shape: Sequence[int]) -> None:
-    count = math.prod(shape)
-    if count > MOST_ELEMENTS:
-        raise ModelError(
-            f"{what} has the shape {tuple(shape)} of {count:.3g} elements, more than the "
-            f"{MOST_ELEMENTS} that kernels can index; use smaller shapes"
-        )
-    if not count:
-        raise ModelError(
-            f"{what} has the shape {tuple(shape)}, which holds no element; expected sizes of at "
-            "least 1"
-        )
 
 
 class Importer:
@@ -140,11 +103,13 @@ class Importer:
             (o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1
         )
 
-    def run(self, progress: Progress | None = None) -> ImportedModel:
+    def begin(self) -> list[onnx.NodeProto]:
+        """The nodes to convert, in this order."""
         self._add_initializers()
         self._add_inputs()
-        for node in counted(self._needed_nodes(), "importing nodes", progress):
-            self._convert(node)
+        return self._needed_nodes()
+
+    def finished(self) -> ImportedModel:
         for output in self.graph.output:
             self.model.outputs.append((output.name, self.tensor(output.name)))
         return self.model
@@ -162,7 +127,7 @@ class Importer:
             assert value.data is not None
             if value.trainable:
                 return self.weight(name)
-            _check_size(f"tensor '{name}'", value.data.shape)
+            check_size(f"tensor '{name}'", value.data.shape)
             value.expr = infer_local(relay.const(value.data, str(value.data.dtype)))
         return value.expr
 
@@ -236,7 +201,7 @@ class Importer:
 
     def _add_state(self, value: Value) -> relay.Var:
         assert value.data is not None
-        _check_size(f"tensor '{value.name}'", value.data.shape)
+        check_size(f"tensor '{value.name}'", value.data.shape)
         self.model.state[value.name] = value.data
         return self._add_variable(value.name, value.data.shape, str(value.data.dtype))
 
@@ -272,7 +237,7 @@ class Importer:
         kind = info.type.tensor_type.elem_type
         dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind))
         shape = self._input_shape(info)
-        _check_size(f"input '{info.name}'", [n for n in shape if isinstance(n, int)])
+        check_size(f"input '{info.name}'", [n for n in shape if isinstance(n, int)])
         self.model.inputs.append(TensorSpec(info.name, shape, dtype))
         variable = self._add_variable(info.name, shape, dtype)
         self.values[info.name] = Value(info.name, variable)
@@ -311,7 +276,7 @@ class Importer:
                 wanted.update(used_names(node))
         return needed[::-1]
 
-    def _convert(self, proto: onnx.NodeProto) -> None:
+    def convert(self, proto: onnx.NodeProto) -> None:
         if self._pass_on(proto) or self._fold(proto):
             return
         node = Node(proto, self, self.opset)
@@ -349,7 +314,7 @@ class Importer:
             elif name and result is not None:
                 typed = infer_local(table[result])
                 if not is_dynamic(typed):
-                    _check_size(f"{source} gives tensor '{name}', which", shape_of(typed))
+                    check_size(f"{source} gives tensor '{name}', which", shape_of(typed))
                 self.values[name] = Value(name, typed)
         for name, new in zip(node.updates, stamped[len(made) :], strict=True):
             self.model.running_updates[self._value(name).name] = infer_local(new)

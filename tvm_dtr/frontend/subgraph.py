@@ -92,7 +92,7 @@ class SubgraphImporter(_importer_class()):  # type: ignore[misc]
     def run_body(self) -> list[Expr | TensorSequence]:
         """The body's results as typed expressions."""
         for node in self._needed_nodes():
-            self._convert(node)
+            self.convert(node)
         return [self._result(output.name) for output in self.graph.output]
 
     def _result(self, name: str) -> Expr | TensorSequence:
@@ -168,9 +168,9 @@ class SubgraphImporter(_importer_class()):  # type: ignore[misc]
 
     # Nodes
 
-    def _convert(self, proto: onnx.NodeProto) -> None:
+    def convert(self, proto: onnx.NodeProto) -> None:
         if not self._take_row(proto):
-            super()._convert(proto)
+            super().convert(proto)
 
     def _pass_on(self, proto: onnx.NodeProto) -> bool:
         name = proto.input[0] if proto.input else ""

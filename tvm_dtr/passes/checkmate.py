@@ -9,14 +9,13 @@ checkmate-lp solves the relaxation, rounds S and computes what R then must be (s
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .graph import PlanGraph
-from .schedule import Schedule, best_within, of_positions, of_sequence
+from .schedule import Schedule, best_within, of_positions
 from .solvers import (
     in_stages,
     kept_positions,
@@ -24,8 +23,8 @@ from .solvers import (
     recomputations,
     refuse_unfinished,
     refuse_unsolved,
+    searched,
     solver_module,
-    warm_start,
 )
 from .watch import SearchWatch, StoppedError
 
@@ -50,20 +49,11 @@ def plan(
     """
     highspy = solver_module("highspy", "checkmate")
     watch = SearchWatch(time_limit, graph.own_cost, progress)
-    start = warm_start(graph, budget, watch, seed)
-    found, bound = [] if start is None else [start], graph.own_cost
-    with contextlib.suppress(StoppedError):  # its model alone may take longer: then there is start
-        more, bound = _solved(highspy, graph, budget, seed, start, watch)
-        found += more
-        found = [schedule for schedule in found if schedule.peak_bytes <= budget]
-        if not found and watch.left > 0:
-            refuse_unsolved(graph, "checkmate", budget, time_limit)
-    if not found:
-        refuse_unfinished(graph, "checkmate", budget, time_limit)
-    best = min(found, key=lambda schedule: schedule.cost)
-    bound = min(bound, best.cost)
-    watch.report(best.cost, bound)
-    return of_sequence(graph, "checkmate", best.sequence, budget, bound)
+
+    def solve(start: Schedule | None) -> tuple[list[Schedule], float]:
+        return _solved(highspy, graph, budget, seed, start, watch)
+
+    return searched(graph, "checkmate", budget, watch, seed, solve)
 
 
 def _solved(

@@ -8,23 +8,20 @@ Solved by CP-SAT of OR-Tools.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
 from .graph import PlanGraph
-from .schedule import Schedule, of_positions, of_sequence
+from .schedule import Schedule, of_positions
 from .solvers import (
     in_stages,
     kept_positions,
     output_bytes,
     recomputations,
-    refuse_unfinished,
-    refuse_unsolved,
+    searched,
     solver_module,
-    warm_start,
 )
-from .watch import SearchWatch, StoppedError
+from .watch import SearchWatch
 
 _COPIES = 3
 _COST_STEPS = 10**7  # costs as integers: shares of the own cost
@@ -47,17 +44,11 @@ def plan(
     """
     cp_model = solver_module("ortools.sat.python.cp_model", "intervals")
     watch = SearchWatch(time_limit, graph.own_cost, progress)
-    start = warm_start(graph, budget, watch, seed)
-    found, bound = [] if start is None else [start], graph.own_cost
-    with contextlib.suppress(StoppedError):  # its model alone may take longer: then there is start
-        more, bound = _solved(cp_model, graph, budget, seed, start, watch)
-        found = [schedule for schedule in found + more if schedule.peak_bytes <= budget]
-        if not found and watch.left > 0:
-            refuse_unsolved(graph, "intervals", budget, time_limit)
-    if not found:
-        refuse_unfinished(graph, "intervals", budget, time_limit)
-    best = min(found, key=lambda schedule: schedule.cost)
-    return of_sequence(graph, "intervals", best.sequence, budget, min(bound, best.cost))
+
+    def solve(start: Schedule | None) -> tuple[list[Schedule], float]:
+        return _solved(cp_model, graph, budget, seed, start, watch)
+
+    return searched(graph, "intervals", budget, watch, seed, solve)
 
 
 def _solved(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -9,8 +11,8 @@ from ..budget import format_bytes
 from ..errors import UsageError
 from . import anneal
 from .graph import PlanGraph
-from .schedule import InfeasibleError, Schedule, refuse
-from .watch import SearchWatch
+from .schedule import InfeasibleError, Schedule, of_sequence, refuse
+from .watch import SearchWatch, StoppedError
 
 _WARM_START_SHARE = 0.2  # of the time limit
 _WARM_START_SECONDS = 10.0
@@ -44,6 +46,37 @@ def warm_start(graph: PlanGraph, budget: int, watch: SearchWatch, seed: int) -> 
         )
     except InfeasibleError:
         return None
+
+
+def searched(
+    graph: PlanGraph,
+    method: str,
+    budget: int,
+    watch: SearchWatch,
+    seed: int,
+    solve: Callable[[Schedule | None], tuple[list[Schedule], float]],
+) -> Schedule:
+    """The best of the warm start and of what ``solve`` finds, with the lower bound that it proves.
+
+    ``solve`` takes the warm start and may raise StoppedError: setting up its model alone may take
+    longer than there is time. Then the warm start is the answer.
+
+    Raises:
+        InfeasibleError.
+    """
+    start = warm_start(graph, budget, watch, seed)
+    found, bound = [] if start is None else [start], graph.own_cost
+    with contextlib.suppress(StoppedError):
+        more, bound = solve(start)
+        found = [schedule for schedule in found + more if schedule.peak_bytes <= budget]
+        if not found and watch.left > 0:
+            refuse_unsolved(graph, method, budget, watch.time_limit)
+    if not found:
+        refuse_unfinished(graph, method, budget, watch.time_limit)
+    best = min(found, key=lambda schedule: schedule.cost)
+    bound = min(bound, best.cost)
+    watch.report(best.cost, bound)
+    return of_sequence(graph, method, best.sequence, budget, bound)
 
 
 def recomputations(graph: PlanGraph, schedule: Schedule) -> set[tuple[int, int]]:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import MALFORMED, UsageError
 from .graph import PlanGraph, graph_of_program
 from .node_link import graph_of_node_link, is_node_link
 
@@ -37,15 +37,7 @@ def load_graph(path: str | os.PathLike[str], require_sha256: str | None = None) 
         return _op_graph(data, path.stem)
     except OSError as error:
         raise UsageError(f"graph '{path}' cannot be read: {error.strerror or error}") from error
-    except (
-        KeyError,
-        IndexError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+    except MALFORMED as error:
         raise UsageError(f"graph '{path}' is not {FORMS}: {error}") from error
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from ..advise import Curve, slowdown_curve
 from ..budget import format_bytes
-from ..trace.analysis import Analysis, Step, Storage
+from ..trace.analysis import Analysis
 from ..trace.header import ROLES
 from ..trace.pictures import memory_by_role, thin
+from ..trace.steps import Step, Storage
 
 TOP = 12
 _MOST_POINTS = 1500

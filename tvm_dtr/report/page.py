@@ -7,7 +7,8 @@ import json
 from importlib import resources
 from typing import Any
 
-from ..trace.analysis import Analysis, Step
+from ..trace.analysis import Analysis
+from ..trace.steps import Step
 from .data import report_data
 
 

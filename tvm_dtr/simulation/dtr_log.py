@@ -15,21 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import _core
-from ..errors import UsageError
+from ..errors import MALFORMED, UsageError
 
-# What reading something else ends in.
-_NO_LOG = (
-    ValueError,
-    KeyError,
-    IndexError,
-    TypeError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-    StopIteration,
-    EOFError,
-    zlib.error,
-)
+_NO_LOG = (*MALFORMED, StopIteration, EOFError, zlib.error)
 OP, VIEW, KILL, CONSTANT, RETAIN = range(5)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
-from ..errors import UsageError
+from ..errors import MALFORMED, UsageError
 from ..replay import STEPS
 from .dtr_log import read_dtr_log
 
@@ -126,15 +126,7 @@ def _read_graph(path: Path) -> Trace:
         return Trace(path.stem, replay, overhead_ns=float(data.get("overhead_ns", 0.0)))
     except OSError as error:
         raise UsageError(f"trace '{path}' cannot be read: {error.strerror or error}") from error
-    except (
-        KeyError,
-        IndexError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+    except MALFORMED as error:
         raise UsageError(
             f"trace '{path}' is no OpGraph as 'tvm-dtr run --trace' writes it: {error}"
         ) from error

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .analysis import Analysis, Step, Storage
+from .analysis import Analysis
 from .header import ROLES
+from .steps import Step, Storage
 
 _COMPUTE, _RECOMPUTE, _EVICT, _IN_PLACE = 1, 2, 3, 4
 _TRACKS = {

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .analysis import Analysis, Step, Storage
+from .analysis import Analysis
 from .header import FREE, ROLES
+from .steps import Step, Storage
 
 MEBIBYTE = 2**20
 # Told apart by brightness and hatching, not by hue.

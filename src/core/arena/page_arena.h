@@ -2,9 +2,9 @@
 //
 // Large blocks are whole pages. Freed pages stay in memory as long as the budget allows, neighbours
 // joined, and serve later blocks of any size. Where no run of them is long enough, pages are moved
-// together at other addresses, so that free memory is never too fragmented to use: any set of
-// blocks whose rounded sizes fit the capacity can be placed. Small blocks share slabs, one size
-// class each.
+// together at other addresses, or given back for new ones there where they are few, so that free
+// memory is never too fragmented to use: any set of blocks whose rounded sizes fit the capacity can
+// be placed. Small blocks share slabs, one size class each.
 //
 // On the host pages have 4 KiB, slabs 16 KiB, and blocks are large over 2 KiB. From 128 KiB on,
 // data starts a varying multiple of 64 bytes behind its page boundary, in a page of its own: if all

@@ -23,7 +23,7 @@ class PageSource {
   virtual bool Map(uintptr_t start, uint64_t bytes) = 0;
   virtual void Unmap(uintptr_t start, uint64_t bytes) = 0;
   // Takes the memory at `from` to the unmapped addresses at `to`, contents and all; `from` is then
-  // unmapped. False, and nothing changed, where that is not possible.
+  // unmapped. False, and nothing changed, where that is not possible or does not pay.
   virtual bool Move(uintptr_t from, uintptr_t to, uint64_t bytes) { return false; }
 
   // Whether addresses are short: then no more are reserved than get memory, and unmapped ones are
