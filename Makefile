@@ -67,9 +67,9 @@ demo: install
 	  --steps $(DEMO_STEPS) --json demo/result.json --plot demo/memory.png --plot demo/memory.svg
 
 # From outside the source folder, so that the tests and the processes they start import the
-# installed package.
+# installed package. One thread for each of the processes that share the cores.
 test: install
-	cd $(VENV) && bin/pytest -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) \
+	cd $(VENV) && TVM_NUM_THREADS=1 bin/pytest -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) \
 	  $(CURDIR)/tests/python -n $(TEST_JOBS) --dist loadfile $(PYTEST_ARGS)
 
 # The committed type stub of _core must be what the installed _core says.

@@ -19,11 +19,7 @@ def load_plugin() -> None:
     if _loaded is not None:
         return
     os.environ.setdefault("TOPHUB_LOCATION", "NONE")
-    import tvm
-
-    # Unless it stands here, TVM asks the system at each kernel how many processors there are, which
-    # reads a file: 6 % of a Tree-LSTM's step.
-    os.environ.setdefault("TVM_NUM_THREADS", str(tvm.runtime.num_threads()))
+    import tvm  # noqa: F401
 
     path = Path(__file__).with_name("libtvm_dtr_vm.so")
     try:

@@ -15,16 +15,13 @@ from tvm_dtr.models.mlp import mlp
 WARM, WINDOW, WINDOWS = 500, 1_900, 5  # steps
 BATCH = 256
 GROWTH = 64 * WINDOW  # bytes: the smallest tensor of a step, left behind at each
-MALLOC_FIELDS = (
-    "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
-)
 HELD = ("active_bytes", "pinned_bytes", "live_ops", "live_tensors", "live_storages")
 
 
 class MallocInfo(ctypes.Structure):
-    """glibc's ``struct mallinfo2``."""
+    """glibc's ``struct mallinfo2``: hblkhd is its fifth field, uordblks the eighth."""
 
-    _fields_ = [(name, ctypes.c_size_t) for name in MALLOC_FIELDS]
+    _fields_ = [("fields", ctypes.c_size_t * 10)]
 
 
 def allocated_bytes():
@@ -35,8 +32,8 @@ def allocated_bytes():
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * resource.getpagesize()
     call.restype = MallocInfo
-    info = call()
-    return info.uordblks + info.hblkhd
+    fields = call().fields
+    return fields[4] + fields[7]
 
 
 def held(vm):
