@@ -10,6 +10,7 @@ The arithmetic of its loops is in ``direct_conv_plan``.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from tvm.ir import TensorType
 from ..relay_graph import Expr
 from .cpu import VectorUnit
 from .direct_conv_plan import Phase, Plan, forward_plan, input_gradient_plan
-from .registration import call_op, flat, register_op
+from .registration import call_op, flat, ints, register_op
 
 FORWARD = "dtr.conv2d"
 INPUT_GRADIENT = "dtr.conv2d_input_gradient"
@@ -204,6 +205,10 @@ def _compute(plan_of: Any) -> Any:
         def body(ins: Any, outs: Any) -> Any:
             ib = tir.ir_builder.create()
             source, w, out = (flat(ib, b) for b in (*ins, *outs))
+            if not plan.planes:  # nothing that the filter reads is a part of the result
+                with ib.for_range(0, math.prod(ints(outs[0].shape)), "i") as i:
+                    out[i] = tir.const(0, plan.dtype)
+                return ib.get()
             with ib.for_range(0, plan.tasks, "task", kind="parallel") as task:
                 _Kernel(plan, ib, source, w, out).task(task)
             return ib.get()
