@@ -67,11 +67,14 @@ demo: install
 	$(BIN)/tvm-dtr run demo/$(DEMO_MODEL).tdtr --memory-budget $(DEMO_BUDGET) \
 	  --steps $(DEMO_STEPS) --json demo/result.json --plot demo/memory.png --plot demo/memory.svg
 
+# Files in the order of tests/python/conftest.py, which has the long ones first.
+SHARED := -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
+
 # From outside the source folder, so that the tests and the processes they start import the
 # installed package. One thread for each of the processes that share the cores.
 test: install
 	cd $(VENV) && TVM_NUM_THREADS=1 bin/pytest -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) \
-	  $(CURDIR)/tests/python -n $(TEST_JOBS) --dist loadfile $(PYTEST_ARGS)
+	  $(CURDIR)/tests/python $(SHARED) $(PYTEST_ARGS)
 
 # The committed type stub of _core must be what the installed _core says.
 lint: $(VENV)/.tools
@@ -150,8 +153,7 @@ coverage-build: $(VENV)/.tools
 # Here the package is the source folder's; processes that the tests start are measured too.
 coverage-tests:
 	PYTHONPATH=$(CURDIR) COVERAGE_FILE=$(CURDIR)/$(COVERAGE_DATA)/.coverage TVM_NUM_THREADS=1 \
-	  $(BIN)/coverage run -m pytest -q -n $(TEST_JOBS) --dist loadfile $(PYTEST_ARGS) \
-	  $(COVERAGE_TESTS)
+	  $(BIN)/coverage run -m pytest -q $(SHARED) $(PYTEST_ARGS) $(COVERAGE_TESTS)
 
 coverage-report:
 	$(BIN)/coverage combine --keep --quiet --data-file=$(COVERAGE)/python $(COVERAGE_DATA)
