@@ -1,9 +1,14 @@
 """What holds for all tests: long files first, an environment that each leaves as it found it."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
+
+# A shell that runs the tests in the background has them ignore interrupts, and so all they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Longest first: a file is run by one process as a whole (--dist loadfile), and what begins last
 # should be short, or the other processes wait for it with nothing to do.

@@ -215,30 +215,22 @@ def test_unknown_policy_is_wrong_usage(folder, capsys):
     assert "unknown policy 'fifo'" in capsys.readouterr().err
 
 
-@pytest.fixture
-def start(tmp_path):
-    """Starts the command in a session of its own, of which nothing is left after the test."""
-    sessions = []
-
-    def start(*arguments, **environment):
-        process = subprocess.Popen(
-            [*COMMAND, *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "TMPDIR": str(tmp_path), **environment},
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-            # What a shell starts in the background has it ignored, and so have its children.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        sessions.append(process.pid)
-        return process
-
-    yield start
-    for session in sessions:
+@contextlib.contextmanager
+def started(tmp_path, *arguments, **environment):
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path), **environment},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(session, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def wait_for(process, folder, pattern):
@@ -250,11 +242,11 @@ ENDLESS = ["--memory-budget", "none", "--steps", "1000000", "--verify", "--json"
 COMPARING = "tvm-dtr-verify-*/inputs.npz"  # there once the first step is being compared
 
 
-def test_an_interrupt_is_one_line_and_leaves_nothing(folder, tmp_path, start):
-    process = start("run", str(folder / "r8.tdtr"), *ENDLESS)
-    wait_for(process, tmp_path, COMPARING)
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.communicate(timeout=60)[1] == "tvm-dtr: interrupted\n"
+def test_an_interrupt_is_one_line_and_leaves_nothing(folder, tmp_path):
+    with started(tmp_path, "run", str(folder / "r8.tdtr"), *ENDLESS) as process:
+        wait_for(process, tmp_path, COMPARING)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.communicate(timeout=60)[1] == "tvm-dtr: interrupted\n"
     assert process.returncode == 130
     assert os.listdir(tmp_path) == []
 
@@ -267,23 +259,23 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(folder, tmp_path, start):
     ],
     ids=["run", "build"],
 )
-def test_termination_is_one_line_and_leaves_nothing(folder, tmp_path, start, arguments, working):
+def test_termination_is_one_line_and_leaves_nothing(folder, tmp_path, arguments, working):
     command, name, *options = arguments
     given = [command, str(folder / name), *options]
-    process = start(*given, TVM_DTR_CACHE_DIR="none")
-    wait_for(process, tmp_path, working)
-    process.terminate()
-    assert process.communicate(timeout=60)[1] == "tvm-dtr: terminated\n"
+    with started(tmp_path, *given, TVM_DTR_CACHE_DIR="none") as process:
+        wait_for(process, tmp_path, working)
+        process.terminate()
+        assert process.communicate(timeout=60)[1] == "tvm-dtr: terminated\n"
     assert process.returncode == 143
     assert os.listdir(tmp_path) == []
     with pytest.raises(ProcessLookupError):  # no child is left in its session
         os.killpg(process.pid, 0)
 
 
-def test_verify_leaves_no_temporary_files(folder, tmp_path, start):
+def test_verify_leaves_no_temporary_files(folder, tmp_path):
     options = ["--memory-budget", "none", "--steps", "1", "--verify"]
-    process = start("run", str(folder / "r8.tdtr"), *options)
-    assert (process.communicate()[1], process.returncode) == ("", 0)
+    with started(tmp_path, "run", str(folder / "r8.tdtr"), *options) as process:
+        assert (process.communicate()[1], process.returncode) == ("", 0)
     assert os.listdir(tmp_path) == []
 
 

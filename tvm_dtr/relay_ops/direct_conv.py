@@ -20,7 +20,7 @@ from tvm.ir import TensorType
 from ..relay_graph import Expr
 from .cpu import VectorUnit
 from .direct_conv_plan import Phase, Plan, forward_plan, input_gradient_plan
-from .registration import call_op, flat, ints, register_op
+from .registration import call_op, flat, register_op
 
 FORWARD = "dtr.conv2d"
 INPUT_GRADIENT = "dtr.conv2d_input_gradient"
@@ -205,8 +205,8 @@ def _compute(plan_of: Any) -> Any:
         def body(ins: Any, outs: Any) -> Any:
             ib = tir.ir_builder.create()
             source, w, out = (flat(ib, b) for b in (*ins, *outs))
-            if not plan.planes:  # nothing that the filter reads is a part of the result
-                with ib.for_range(0, math.prod(ints(outs[0].shape)), "i") as i:
+            if not plan.planes:  # strides step over an input of which only padding is read
+                with ib.for_range(0, math.prod(map(int, out_type.shape)), "i") as i:
                     out[i] = tir.const(0, plan.dtype)
                 return ib.get()
             with ib.for_range(0, plan.tasks, "task", kind="parallel") as task:
