@@ -180,8 +180,8 @@ FAULTS = (
     Fault(
         "the heap trusts stale scores",
         "src/core/search/heap.h",
-        "      if (tournament->Holds(top, line, c.since)) return top;",
-        "      return top;",
+        "      if (tournament->Holds(top, line, c.since)) {\n        if (exact) return top;\n",
+        "      {\n        return top;\n",
         core=("test_policies", "test_tournament"),
     ),
     Fault(
