@@ -18,7 +18,8 @@ SOURCES := pyproject.toml CMakeLists.txt README.md \
 CPP := $(shell find src tests/core tests/cuda tests/fuzz benchmarks -name '*.h' -o -name '*.cc' 2>/dev/null)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help prerequisites install demo test lint format core-test cuda-check soak fuzz coverage clean
+.PHONY: help prerequisites install demo test lint format core-test cuda-check soak fuzz \
+  coverage coverage-build coverage-tests coverage-report clean
 .DELETE_ON_ERROR:
 
 help:
@@ -27,7 +28,7 @@ help:
 	@echo "make core-test  the C++ tests with address and undefined-behaviour sanitizers"
 	@echo "make cuda-check the CUDA sources against the toolkit's header, if there is one"
 	@echo "make soak       random programs under random budgets for an hour, resumable"
-	@echo "make fuzz       every fuzzer for half an hour, one after the other"
+	@echo "make fuzz       every fuzzer for half an hour in all, resumable"
 	@echo "make coverage   lines that the tests reach, in build/coverage"
 	@echo "make lint       formatting, lint and types"
 	@echo "make format     format Python and C++"
@@ -66,11 +67,14 @@ demo: install
 	$(BIN)/tvm-dtr run demo/$(DEMO_MODEL).tdtr --memory-budget $(DEMO_BUDGET) \
 	  --steps $(DEMO_STEPS) --json demo/result.json --plot demo/memory.png --plot demo/memory.svg
 
+# Files in the order of tests/python/conftest.py, which has the long ones first.
+SHARED := -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
+
 # From outside the source folder, so that the tests and the processes they start import the
 # installed package. One thread for each of the processes that share the cores.
 test: install
 	cd $(VENV) && TVM_NUM_THREADS=1 bin/pytest -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) \
-	  $(CURDIR)/tests/python -n $(TEST_JOBS) --dist loadfile $(PYTEST_ARGS)
+	  $(CURDIR)/tests/python $(SHARED) $(PYTEST_ARGS)
 
 # The committed type stub of _core must be what the installed _core says.
 lint: $(VENV)/.tools
@@ -124,37 +128,54 @@ soak: install
 	cd $(VENV) && bin/python $(CURDIR)/tests/python/soak.py --programs $(SOAK_PROGRAMS) \
 	  --cases $(SOAK_CASES) --state $(CURDIR)/soak.json
 
-# COVERAGE_TESTS: the Python tests, or some of their files for a quick look.
+# In three steps; the second one may be repeated with other COVERAGE_TESTS, what is reached adds up.
 COVERAGE := build/coverage
 COVERAGE_TESTS ?= tests/python
-GCOVR := $(BIN)/gcovr --root . --object-directory $(COVERAGE) --exclude-throw-branches
-coverage: $(VENV)/.tools
+COVERAGE_DATA := $(COVERAGE)/python-data
+GCOVR := $(BIN)/gcovr --root .
+coverage: coverage-build
+	$(MAKE) coverage-tests
+	$(MAKE) coverage-report
+
+coverage-build: $(VENV)/.tools
 	$(BIN)/pip install --quiet '.[coverage]'
 	$(BIN)/cmake -S . -B $(COVERAGE) -G Ninja "-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)" \
 	  "-DPython_EXECUTABLE=$(abspath $(BIN)/python)" -DTVM_DTR_TESTS=ON -DTVM_DTR_CHECKS=ON \
 	  -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS=-O1 --coverage -fprofile-update=atomic"
 	$(BIN)/cmake --build $(COVERAGE)
 	find $(COVERAGE) -name '*.gcda' -delete
+	rm -rf $(COVERAGE_DATA) && mkdir -p $(COVERAGE_DATA)
 	$(BIN)/ctest --test-dir $(COVERAGE) --output-on-failure
-	cp $(COVERAGE)/*.so tvm_dtr/
-	PYTHONPATH=$(CURDIR) $(BIN)/coverage run --source=tvm_dtr --parallel-mode -m pytest -q \
-	  $(COVERAGE_TESTS)
-	$(BIN)/coverage combine --quiet --data-file=$(COVERAGE)/python .
-	$(BIN)/coverage report --data-file=$(COVERAGE)/python --skip-covered --sort=miss -m \
-	  > $(COVERAGE)/tvm_dtr.txt
-	for part in src/core src/relay_vm src/cuda src/bindings; do \
-	  $(GCOVR) --filter "$$part/" --txt $(COVERAGE)/$$(basename $$part).txt --print-summary; done
-	tail -1 $(COVERAGE)/tvm_dtr.txt
+	for module in $(COVERAGE)/*.so; do cp $$module tvm_dtr/.new && \
+	  mv tvm_dtr/.new tvm_dtr/$$(basename $$module); done
 
-# One after the other, FUZZ_SECONDS each; what an input reaches chooses the next ones where there is
-# clang (for C++) and atheris (for Python; it has no wheels for Python 3.10), else chance does.
+# Here the package is the source folder's; processes that the tests start are measured too.
+coverage-tests:
+	COVERAGE_FILE=$(CURDIR)/$(COVERAGE_DATA)/.coverage TVM_NUM_THREADS=1 \
+	  PYTHONPATH=$(CURDIR) $(BIN)/coverage run -m pytest -q \
+	  $(SHARED) $(PYTEST_ARGS) $(COVERAGE_TESTS)
+
+coverage-report:
+	if ls $(COVERAGE_DATA)/.coverage.* > /dev/null 2>&1; then \
+	  $(BIN)/coverage combine --append --quiet --data-file=$(COVERAGE_DATA)/.coverage; fi
+	$(BIN)/coverage report --data-file=$(COVERAGE_DATA)/.coverage --skip-covered --sort=miss -m \
+	  > $(COVERAGE)/tvm_dtr.txt
+	$(GCOVR) --filter src/ --exclude-throw-branches --gcov-exclude-directories '.*/CompilerIdCXX' \
+	  --json $(COVERAGE)/cpp.json $(COVERAGE)
+	for part in core relay_vm cuda bindings; do \
+	  $(GCOVR) --add-tracefile $(COVERAGE)/cpp.json --filter "src/$$part/" \
+	    --txt $(COVERAGE)/$$part.txt && \
+	  echo "src/$$part $$(grep ^TOTAL $(COVERAGE)/$$part.txt)"; done
+	echo "tvm_dtr $$(grep ^TOTAL $(COVERAGE)/tvm_dtr.txt)"
+
+# In turns, until each has had FUZZ_SECONDS in all: build/fuzz-state says how long each one has run,
+# and the next call goes on there. What an input reaches chooses the next ones where there is clang
+# (for C++) and atheris (for Python; it has no wheels for Python 3.10), else chance does.
 FUZZ_SECONDS ?= 1800
+FUZZ_ARGS ?=
 FUZZ_BUILD := build/fuzz
 FUZZ_STATE := build/fuzz-state
-FUZZ_CPP ?= arena program runtime
-FUZZ_PYTHON ?= budget log packed_log graph schedule events packed_events program manifest onnx
 CLANG ?= $(shell command -v clang++ || command -v clang++-14)
-LIBFUZZER := -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=4096 -malloc_limit_mb=2048
 fuzz: $(VENV)/.tools
 	$(BIN)/pip install --quiet '.[fuzz]'
 	@test -n "$(CLANG)" || echo "note: without clang the C++ targets get random inputs"
@@ -162,14 +183,9 @@ fuzz: $(VENV)/.tools
 	  $(if $(CLANG),-DCMAKE_CXX_COMPILER=$(CLANG) -DTVM_DTR_FUZZ=ON) \
 	  -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTVM_DTR_PYTHON=OFF -DTVM_DTR_TESTS=ON \
 	  -DTVM_DTR_CHECKS=ON "-DTVM_DTR_SANITIZE=address,undefined"
-	$(BIN)/cmake --build $(FUZZ_BUILD) --target $(addprefix fuzz_,$(FUZZ_CPP))
-	set -e; for target in $(FUZZ_CPP); do mkdir -p $(FUZZ_STATE)/$$target; \
-	  $(if $(CLANG),$(FUZZ_BUILD)/fuzz_$$target $(LIBFUZZER) -artifact_prefix=$(FUZZ_STATE)/$$target/ \
-	    $(FUZZ_STATE)/$$target,timeout $(FUZZ_SECONDS) $(FUZZ_BUILD)/fuzz_$$target --random \
-	    1000000000 || test $$? = 124); done
-	set -e; cd $(VENV); for target in $(FUZZ_PYTHON); do \
-	  bin/python $(CURDIR)/tests/fuzz/run.py $$target --seconds $(FUZZ_SECONDS) \
-	    --state $(CURDIR)/$(FUZZ_STATE)/$$target; done
+	$(BIN)/cmake --build $(FUZZ_BUILD) --target fuzz_arena fuzz_program fuzz_runtime
+	cd $(VENV) && bin/python $(CURDIR)/tests/fuzz/campaign.py --state $(CURDIR)/$(FUZZ_STATE) \
+	  --cpp $(CURDIR)/$(FUZZ_BUILD) $(if $(CLANG),,--random) --seconds $(FUZZ_SECONDS) $(FUZZ_ARGS)
 
 clean:
 	rm -rf "$(VENV)" build demo

@@ -5,12 +5,15 @@ medians over the rounds but the first. Writes JSON and a Markdown table with the
 DTR's and of the policy plan's slowdown over that of the best planner:
 
   python benchmarks/compare.py --models resnet32,mobilenet -o benchmarks/results/compare
+
+Rows of other models that are there already stay.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -30,8 +33,9 @@ CHEN = ("chen-sqrt", "chen-greedy")
 
 def main() -> None:
     arguments = _arguments()
-    rows: list[dict[str, Any]] = []
-    for name in arguments.models.split(","):
+    names = arguments.models.split(",")
+    rows = rows_of_others(arguments, names)
+    for name in names:
         print(f"{name}:", flush=True)
         program = tvm_dtr.build(
             models.make(name, batch=arguments.batch),
@@ -51,6 +55,12 @@ def main() -> None:
         rows += mine
         write(arguments, rows, name, mine)
         gc.collect()
+
+
+def rows_of_others(arguments: argparse.Namespace, names: list[str]) -> list[dict[str, Any]]:
+    there = Path(arguments.output + ".json")
+    rows = json.loads(there.read_text())["rows"] if there.exists() else []
+    return [row for row in rows if row["trace"] not in names]
 
 
 def write(

@@ -67,7 +67,7 @@ def _held_by_specs(program: Program) -> list[dict[str, Any]]:
 
 def sources_of(program: Program) -> dict[str, Source]:
     """The ONNX nodes behind each kernel, by the kernel's name."""
-    texts: dict[str, list[str]] = {kernel.name: [] for kernel in program.graph.kernels}
+    texts = {kernel.name: list(kernel.sources) for kernel in program.graph.kernels}
     for op in program.graph.ops:
         of_kernel = texts[program.graph.kernels[op.kernel].name]
         if op.source and op.source not in of_kernel:
@@ -82,9 +82,8 @@ def name_holders(program: Program, holders: list[dict[str, Any]]) -> None:
         source = sources.get(holder["name"].removeprefix(_OUTPUT))
         if source is not None:
             holder["name"] = _OUTPUT + source.label()
-            made = {"backward": GRADIENTS, "update": PARAMETERS}.get(source.phase, ACTIVATIONS)
-            if program.control_flow:  # kernels do not tell whose they are
-                made = _EITHER
+            forward = _EITHER if program.control_flow else ACTIVATIONS  # a kernel may be of both
+            made = {"backward": GRADIENTS, "update": PARAMETERS}.get(source.phase, forward)
             roles[holder["name"]] = made
         if holder["name"].startswith("constant "):
             roles[holder["name"]] = INPUTS

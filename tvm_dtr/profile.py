@@ -63,7 +63,7 @@ def _rows(measured: dict[str, Any], graph: OpGraph) -> list[Row]:
 
 def _sources(graph: OpGraph) -> list[list[str]]:
     """The nodes of each kernel's ops, in execution order, each once."""
-    found: list[dict[str, None]] = [{} for _ in graph.kernels]
+    found: list[dict[str, None]] = [dict.fromkeys(kernel.sources) for kernel in graph.kernels]
     for op in graph.ops:
         if op.source:
             found[op.kernel][op.source] = None

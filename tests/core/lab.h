@@ -59,7 +59,10 @@ class FailingArena : public dtr::Arena {
 class HashExecutor : public dtr::Executor {
  public:
   void Run(const dtr::KernelCall& call) override {
-    if (fail_at >= 0 && fail_at-- == 0) throw KernelFailure("the kernel failed");
+    if (fail_at >= 0 && fail_at-- == 0) {
+      Spoil(call);
+      throw KernelFailure("the kernel failed");
+    }
     uint64_t hash = Mix(0, call.kernel);
     for (size_t i = 0; i < call.inputs.size(); ++i) hash = Mix(hash, Read(call.input_data[i]));
     for (size_t i = 0; i < call.outputs.size(); ++i) Write(call.output_data[i], Mix(hash, i));
@@ -74,6 +77,17 @@ class HashExecutor : public dtr::Executor {
   static void Write(void* data, uint64_t value) { std::memcpy(data, &value, sizeof value); }
   int fail_at = -1;
   int forgotten = 0;
+
+ private:
+  // What a kernel leaves that fails halfway; one that updates in place fails before it begins.
+  static void Spoil(const dtr::KernelCall& call) {
+    for (const void* in : call.input_data) {
+      for (const void* out : call.output_data) {
+        if (in == out) return;
+      }
+    }
+    for (void* data : call.output_data) Write(data, 0xbadbadbadbadbadULL);
+  }
 };
 
 // Names ops and storages and writes down what the runtime does: "a" computed, "~a" recomputed,

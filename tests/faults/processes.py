@@ -17,7 +17,13 @@ import steps
 from outcome import Outcome
 
 import tvm_dtr
-from tvm_dtr.checkpoint import read_checkpoint
+from tvm_dtr.checkpoint import (
+    Checkpoint,
+    Position,
+    program_identity,
+    read_checkpoint,
+    write_checkpoint,
+)
 from tvm_dtr.errors import DTRError
 from tvm_dtr.trace import read_events
 
@@ -59,17 +65,24 @@ def signals(folder: Path) -> Iterator[Outcome]:
     model, program = folder / "m.onnx", folder / "p.tdtr"
     onnx.save_model(steps.mlp(batch=8, seed=0, features=6, width=8, hidden_layers=1), str(model))
     tvm_dtr.build(str(model), loss="cross_entropy", optimizer=tvm_dtr.SGD(lr=0.1)).save(program)
+    trained = folder / "trained.ckpt"
+    loaded = tvm_dtr.load(program)
+    identity = program_identity(loaded)
+    write_checkpoint(trained, Checkpoint(dict(loaded.initial_state), Position(), identity))
     commands = {
         "build": f"build {model} -o out.tdtr",
         "run --trace": f"run {program} --memory-budget none --steps 100000 --trace out.dtrace "
         "--json out.json",
         "train": f"train {program} --epochs 1000 --checkpoint-dir checkpoints --checkpoint-every 5",
+        "export": f"export {program} --checkpoint {trained} -o out.onnx --json out.json",
     }
     rng = random.Random(0)
     for place, command in commands.items():
         for number in STATUS:
             for attempt in range(TRIES):
-                _stop(folder / f"{place}-{number}-{attempt}", command.split(), number, rng)
+                # An export is over soon.
+                after = rng.uniform(*((0.5, 3.0) if place == "export" else (1.0, 6.0)))
+                _stop(folder / f"{place}-{number}-{attempt}", command.split(), number, after)
             yield Outcome(
                 signal.Signals(number).name,
                 f"`{place}`, at random moments",
@@ -80,7 +93,8 @@ def signals(folder: Path) -> Iterator[Outcome]:
             )
 
 
-def _stop(folder: Path, command: list[str], number: signal.Signals, rng: random.Random) -> None:
+def _stop(folder: Path, command: list[str], number: signal.Signals, after: float) -> None:
+    """Sends the signal after so many seconds."""
     folder.mkdir()
     run = subprocess.Popen(
         [sys.executable, "-m", "tvm_dtr.cli", *command],
@@ -89,8 +103,10 @@ def _stop(folder: Path, command: list[str], number: signal.Signals, rng: random.
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        # What a shell starts in the background has it ignored, and so have its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    time.sleep(rng.uniform(1.0, 6.0))
+    time.sleep(after)
     run.send_signal(number)
     _, message = run.communicate(timeout=300)
     # Before main() is reached Python's own ending is all there is.
@@ -111,6 +127,8 @@ def check_files(folder: Path) -> None:
             tvm_dtr.load(path)
         elif path.suffix == ".ckpt":
             read_checkpoint(path)
+        elif path.suffix == ".onnx":
+            onnx.checker.check_model(str(path))
         elif path.suffix == ".dtrace" and path.stat().st_size:
             try:
                 read_events(path)

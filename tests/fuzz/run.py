@@ -5,7 +5,8 @@
 With atheris (`pip install '.[fuzz]'`) inputs are chosen by the lines that they reach, else by
 chance. An input that raises anything but a DTRError, takes over 10 seconds of CPU time or more
 memory than 4 GiB beyond what the imports take is written to FOLDER/crash-* and ends the run with
-a status other than 0. FOLDER/last-TARGET is the last input (8 bytes of length before it).
+a status other than 0. FOLDER/corpus has the inputs that are worth keeping, for the next run too;
+FOLDER/last-TARGET is the last input (8 bytes of length before it).
 """
 
 from __future__ import annotations
@@ -144,6 +145,9 @@ def _by_chance(run: Run) -> None:
 
 
 def _by_coverage(run: Run, atheris: Any, corpus: str) -> None:
+    kept = run.options.state / "corpus"
+    kept.mkdir(exist_ok=True)
+
     def mutate(data: bytes, most: int, seed: int) -> bytes:
         return run.target.mutate(data, random.Random(seed))[:most]
 
@@ -154,7 +158,7 @@ def _by_coverage(run: Run, atheris: Any, corpus: str) -> None:
         "-max_len=65536",
         "-rss_limit_mb=0",  # RLIMIT_AS it is
         f"-artifact_prefix={run.options.state}/",
-        str(run.options.state),
+        str(kept),
         corpus,
     ]
     if run.options.runs < 10**12:

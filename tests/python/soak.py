@@ -1,9 +1,10 @@
 """Random programs under random budgets, against TVM's own VM: bit for bit, within the budget, all
 invariants checked.
 
-    python tests/python/soak.py --programs 1000 --cases 100 --state soak.json
+    python tests/python/soak.py --programs 1000 --cases 100 --state soak.json [--seconds N]
 
-Goes on where the state file ends. Exit status 1 and the seeds if anything differed.
+Goes on where the state file ends; --seconds: begins no program after so many. Exit
+status 1 and the seeds if anything differed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,10 +137,14 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=1000, help="random programs in all")
     parser.add_argument("--cases", type=int, default=100, help="budgets and policies for each")
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--state", type=Path, default=Path("soak.json"))
     options = parser.parse_args()
     done, totals = _load(options.state)
+    began = time.monotonic()
     for seed in range(max(done, options.first_seed), options.first_seed + options.programs):
+        if time.monotonic() - began > options.seconds:
+            break
         print(f"seed {seed}: {totals.cases} cases, {len(totals.failures)} failures", flush=True)
         soak_program(seed, options.cases, totals)
         _save(options.state, seed + 1, totals)

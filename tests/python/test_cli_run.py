@@ -1,5 +1,6 @@
 """`tvm-dtr build` and `run` on real models, as a user meets them."""
 
+import contextlib
 import json
 import os
 import signal
@@ -214,8 +215,9 @@ def test_unknown_policy_is_wrong_usage(folder, capsys):
     assert "unknown policy 'fifo'" in capsys.readouterr().err
 
 
-def start(tmp_path, *arguments, **environment):
-    return subprocess.Popen(
+@contextlib.contextmanager
+def started(tmp_path, *arguments, **environment):
+    process = subprocess.Popen(
         [*COMMAND, *arguments],
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(tmp_path), **environment},
@@ -224,6 +226,11 @@ def start(tmp_path, *arguments, **environment):
         text=True,
         start_new_session=True,
     )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def wait_for(process, folder, pattern):
@@ -236,10 +243,10 @@ COMPARING = "tvm-dtr-verify-*/inputs.npz"  # there once the first step is being 
 
 
 def test_an_interrupt_is_one_line_and_leaves_nothing(folder, tmp_path):
-    process = start(tmp_path, "run", str(folder / "r8.tdtr"), *ENDLESS)
-    wait_for(process, tmp_path, COMPARING)
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.communicate(timeout=60)[1] == "tvm-dtr: interrupted\n"
+    with started(tmp_path, "run", str(folder / "r8.tdtr"), *ENDLESS) as process:
+        wait_for(process, tmp_path, COMPARING)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.communicate(timeout=60)[1] == "tvm-dtr: interrupted\n"
     assert process.returncode == 130
     assert os.listdir(tmp_path) == []
 
@@ -255,10 +262,10 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(folder, tmp_path):
 def test_termination_is_one_line_and_leaves_nothing(folder, tmp_path, arguments, working):
     command, name, *options = arguments
     given = [command, str(folder / name), *options]
-    process = start(tmp_path, *given, TVM_DTR_CACHE_DIR="none")
-    wait_for(process, tmp_path, working)
-    process.terminate()
-    assert process.communicate(timeout=60)[1] == "tvm-dtr: terminated\n"
+    with started(tmp_path, *given, TVM_DTR_CACHE_DIR="none") as process:
+        wait_for(process, tmp_path, working)
+        process.terminate()
+        assert process.communicate(timeout=60)[1] == "tvm-dtr: terminated\n"
     assert process.returncode == 143
     assert os.listdir(tmp_path) == []
     with pytest.raises(ProcessLookupError):  # no child is left in its session
@@ -267,8 +274,8 @@ def test_termination_is_one_line_and_leaves_nothing(folder, tmp_path, arguments,
 
 def test_verify_leaves_no_temporary_files(folder, tmp_path):
     options = ["--memory-budget", "none", "--steps", "1", "--verify"]
-    process = start(tmp_path, "run", str(folder / "r8.tdtr"), *options)
-    assert (process.communicate()[1], process.returncode) == ("", 0)
+    with started(tmp_path, "run", str(folder / "r8.tdtr"), *options) as process:
+        assert (process.communicate()[1], process.returncode) == ("", 0)
     assert os.listdir(tmp_path) == []
 
 

@@ -173,7 +173,7 @@ def test_entry_of_another_function_is_not_used(folder, monkeypatch):
     program, compiled = compiled_names(step)
     assert len(compiled) == len(program.graph.kernels)
     monkeypatch.undo()
-    os.environ["TVM_DTR_CACHE_DIR"] = "none"
+    monkeypatch.setenv("TVM_DTR_CACHE_DIR", "none")
     expected = run_stock(compile_step(step).executable, step)
     assert same_bits(run_stock(program.executable, step), expected)
 
@@ -212,7 +212,7 @@ def entries(folder):
     return [p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".writing-")]
 
 
-def test_killed_builds_leave_a_sound_cache(folder):
+def test_killed_builds_leave_a_sound_cache(folder, monkeypatch):
     """kill -9 at random moments, with compiler processes at work; two builds at a time."""
     random = np.random.default_rng(20)
     for _ in range(2):
@@ -229,7 +229,7 @@ def test_killed_builds_leave_a_sound_cache(folder):
         assert entries(folder)
     step = random_step(4, calls=5)
     program, _ = compiled_names(step)
-    os.environ["TVM_DTR_CACHE_DIR"] = "none"
+    monkeypatch.setenv("TVM_DTR_CACHE_DIR", "none")
     expected = run_stock(compile_step(step).executable, step)
     assert same_bits(run_stock(program.executable, step), expected)
 

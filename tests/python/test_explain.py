@@ -103,7 +103,10 @@ def test_running_out_where_steps_depend_on_data(tree, tmp_path, capsys):
     assert main([*run, "--memory-budget", "160KiB", "--report", str(tmp_path)]) == 1
     told = capsys.readouterr().err.splitlines()
     assert told[0].startswith("tvm-dtr: error: the memory budget of 163840 bytes is ")
-    assert re.search(r"too small at vm_mod_\w+ and nothing is left to evict", told[0])
+    assert re.search(
+        r"too small at (leaf|node)\.\w+ \(\w+\).* \(kernel vm_mod_\w+\) and nothing is left",
+        told[0],
+    )
     rows = columns(told)
     roles = {name: (role, why) for name, role, why in rows}
     assert roles["node.weight"] == ("parameters", "pinned")

@@ -55,7 +55,7 @@ def export_model(arguments: argparse.Namespace) -> int:
     model = program.to_onnx(checkpoint.state)
     with replacing(arguments.output) as draft:
         onnx.save_model(model, str(draft))
-    onnx.checker.check_model(arguments.output)
+        onnx.checker.check_model(str(draft))
     size = os.path.getsize(arguments.output)
     row = {
         "file": arguments.output,

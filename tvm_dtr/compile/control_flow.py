@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from tvm_dtr.training import TrainingStep
 
 from .codegen import CONFIG, quiet, reason_of
 from .costs import ROUNDS, SAMPLE_SECONDS, SAMPLES
+from .kernel_sources import KernelSources
 from .opgraph import Kernel, OpGraph
 from .schedules import with_key
 from .workspace import Workspace, workspace_of
@@ -52,7 +54,10 @@ def compile_control_flow(step: TrainingStep, target: tvm.target.Target) -> Progr
     target = with_key(target)
     lowered: dict[str, Lowered] = {}
     config = {**CONFIG, "tir.add_lower_pass": [(LAST_PHASE, _recording(lowered))]}
-    context = tvm.transform.PassContext(opt_level=OPT_LEVEL, config=config, disabled_pass=DISABLED)
+    sources = KernelSources(module)
+    context = tvm.transform.PassContext(
+        opt_level=OPT_LEVEL, config=config, disabled_pass=DISABLED, instruments=[sources]
+    )
     library_path = Path(private_folder()) / "kernels.so"
     try:
         with quiet(), silenced(), context:
@@ -66,9 +71,11 @@ def compile_control_flow(step: TrainingStep, target: tvm.target.Target) -> Progr
     library = tvm.runtime.load_module(str(library_path))
     executable = Executable.load_exec(code, library)
     names = [str(name) for name in executable.primitive_ops]
+    kernels = _measured(names, lowered, library, str(library_path))
+    kernels = [replace(kernel, sources=sources.of(kernel.name)) for kernel in kernels]
     return Program(
         executable=executable,
-        graph=OpGraph(kernels=_measured(names, lowered, library, str(library_path))),
+        graph=OpGraph(kernels=kernels),
         inputs=list(step.inputs),
         state=list(step.state),
         results=list(step.results),

@@ -38,6 +38,7 @@ class Kernel:
     workspace_bytes: upper bound of what one call holds at a time, all threads together.
     thread_workspace_bytes: the part of workspace_bytes that each running thread adds.
     flops: floating-point operations of one call.
+    sources: the ONNX nodes that its calls may be of, where no op of the graph tells.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Kernel:
     workspace_bytes: int
     thread_workspace_bytes: int = 0
     flops: int = 0
+    sources: list[str] = field(default_factory=list)
 
 
 class TensorInfo(NamedTuple):

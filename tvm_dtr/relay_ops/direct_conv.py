@@ -10,6 +10,7 @@ The arithmetic of its loops is in ``direct_conv_plan``.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -204,6 +205,10 @@ def _compute(plan_of: Any) -> Any:
         def body(ins: Any, outs: Any) -> Any:
             ib = tir.ir_builder.create()
             source, w, out = (flat(ib, b) for b in (*ins, *outs))
+            if not plan.planes:  # strides step over an input of which only padding is read
+                with ib.for_range(0, math.prod(map(int, out_type.shape)), "i") as i:
+                    out[i] = tir.const(0, plan.dtype)
+                return ib.get()
             with ib.for_range(0, plan.tasks, "task", kind="parallel") as task:
                 _Kernel(plan, ib, source, w, out).task(task)
             return ib.get()

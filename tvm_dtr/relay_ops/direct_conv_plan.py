@@ -220,7 +220,7 @@ def input_gradient_plan(attrs: Any, unit: VectorUnit, dy: te.Tensor, w: te.Tenso
         _axis_phases(size[i], kernel[i], g["stride"][i], g["before"][i], g["dilation"][i])
         for i in (0, 1)
     ]
-    back = [max(shift for _, _, taps in axis for _, shift in taps) for axis in axes]
+    back = [max((shift for _, _, taps in axis for _, shift in taps), default=0) for axis in axes]
     phases = []
     for row, rows, row_taps in axes[0]:
         for column, columns, column_taps in axes[1]:

@@ -15,6 +15,7 @@ _KINDS: dict[str, tuple[Any, ...]] = {
     "started": (str,),
     "policy": (str,),
     "kernels": (list,),
+    "kernel_sources": (dict,),
     "parameters": (list,),
     "results": (list,),
     "budget_bytes": (int, type(None)),
@@ -42,7 +43,10 @@ def make_header(machine: Any, name: str) -> dict[str, Any]:
 def _of_program(program: Any) -> dict[str, Any]:
     from ..replay import step_boundary
 
-    known: dict[str, Any] = {"unbudgeted_peak_bytes": program.measured_peak_bytes}
+    known: dict[str, Any] = {
+        "unbudgeted_peak_bytes": program.measured_peak_bytes,
+        "kernel_sources": {k.name: k.sources for k in program.graph.kernels if k.sources},
+    }
     if not program.control_flow:  # else no graph stands for all steps
         inputs, next_state = step_boundary(program)
         graph = {**program.graph.to_dict(), "inputs": inputs, "next_state": next_state}
@@ -71,6 +75,9 @@ def checked_header(header: Any) -> dict[str, Any]:
             raise ValueError(f"{name} is no number of bytes")
     if not all(isinstance(kernel, str) for kernel in header.get("kernels", [])):
         raise ValueError("the name of a kernel is no text")
+    for sources in header.get("kernel_sources", {}).values():
+        if not isinstance(sources, list) or not all(isinstance(text, str) for text in sources):
+            raise ValueError("the sources of a kernel are no texts")
     for parameter in header.get("parameters", []):
         if not isinstance(parameter["name"], str) or parameter["role"] not in ROLES:
             raise ValueError(f"parameter {parameter} has no name or no known role")

@@ -107,7 +107,7 @@ class Naming:
         if 0 <= position < len(self.sources):
             return self.sources[position]
         name = self.kernels[kernel] if kernel < len(self.kernels) else f"kernel {kernel}"
-        return kernel_source(name, [])
+        return kernel_source(name, self.header.get("kernel_sources", {}).get(name, []))
 
     def output(self, position: int, output: int, source: Source) -> tuple[str, str, str]:
         """(role, shape, dtype) of output ``output`` of call ``position`` of a step."""
