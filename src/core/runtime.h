@@ -73,6 +73,10 @@ class Observer {
   virtual void OnBudget(uint64_t bytes) {}
 };
 
+// Nanoseconds to call a kernel and to have memory for what it makes. Kernels of a microsecond are
+// not as cheap to run again as they look, and how their measured costs compare is chance.
+inline constexpr double kDispatchCost = 3000;
+
 struct RuntimeOptions {
   std::string policy = "dtr-eq";
   std::string search = "heap";
@@ -83,9 +87,8 @@ struct RuntimeOptions {
   // Storages under this share of the budget are evicted only when nothing else is left: they free
   // next to nothing (a small block shares its slab) and cut the history that others need.
   double small_share = 1.0 / 16384;
-  // What running an op again costs beside its kernel, in nanoseconds: policies add it to each op's
-  // cost. Kernels of a microsecond are not as cheap to bring back as they look, and how their
-  // measured costs compare is chance.
+  // What running an op again takes beside its kernel: policies add it to each op's cost. See
+  // kDispatchCost.
   double dispatch_cost = 0;
   // A pending op lets go of its operands when nothing else can be evicted.
   bool relax_pending = true;
