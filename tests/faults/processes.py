@@ -112,7 +112,7 @@ def _stop(folder: Path, command: list[str], number: signal.Signals, after: float
     run = subprocess.Popen(
         [sys.executable, "-m", "tvm_dtr.cli", *command],
         cwd=folder,
-        env={**os.environ, "TVM_DTR_CACHE_DIR": str(folder.parent / "cache")},
+        env={**os.environ, "TVM_DTR_CACHE_DIR": "none"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
