@@ -13,7 +13,9 @@ Block Runtime::AllocateOrEvict(uint64_t bytes, OpId op) {
     policy_->OnRequest(*arena_, bytes);
     do {
       if (!EvictNext() && !RelaxPending()) ThrowBudgetError(bytes, op, StillNeeded(bytes, op));
+      Timer placing(options_.measure_time);
       block = arena_->Allocate(bytes);
+      stats_.placing_seconds += placing.Seconds();
     } while (!block);
     const double seconds = timer.Seconds();
     stats_.search_seconds += seconds;

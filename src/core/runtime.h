@@ -43,7 +43,8 @@ struct Stats {
   double remat_cost = 0;
   double compute_seconds = 0;  // measured
   double remat_seconds = 0;
-  double search_seconds = 0;  // choosing and evicting victims
+  double search_seconds = 0;   // choosing and evicting victims, and finding a place then
+  double placing_seconds = 0;  // of that: the arena's part
 };
 
 // Why memory is given back: nobody needs it any more; for want of memory; the last reference went
