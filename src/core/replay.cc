@@ -208,6 +208,7 @@ ReplayResult Replay(const Program& program, const ReplayOptions& options) {
   NoExecutor executor;
   RuntimeOptions runtime_options = options.runtime;
   runtime_options.measure_time = options.measure_search;
+  runtime_options.dispatch_cost = program.dispatch_cost;
   if (options.exact_bytes) {
     runtime_options.small_share = 0;
     runtime_options.relax_pending = false;
