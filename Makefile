@@ -132,8 +132,7 @@ soak: install
 COVERAGE := build/coverage
 COVERAGE_TESTS ?= tests/python
 COVERAGE_DATA := $(COVERAGE)/python-data
-GCOVR := $(BIN)/gcovr --root . --object-directory $(COVERAGE) --exclude-throw-branches \
-  --gcov-ignore-parse-errors=negative_hits.warn_once_per_file
+GCOVR := $(BIN)/gcovr --root .
 coverage: coverage-build
 	$(MAKE) coverage-tests
 	$(MAKE) coverage-report
@@ -152,17 +151,22 @@ coverage-build: $(VENV)/.tools
 
 # Here the package is the source folder's; processes that the tests start are measured too.
 coverage-tests:
-	PYTHONPATH=$(CURDIR) COVERAGE_FILE=$(CURDIR)/$(COVERAGE_DATA)/.coverage TVM_NUM_THREADS=1 \
-	  $(BIN)/coverage run -m pytest -q $(SHARED) $(PYTEST_ARGS) $(COVERAGE_TESTS)
+	COVERAGE_FILE=$(CURDIR)/$(COVERAGE_DATA)/.coverage TVM_NUM_THREADS=1 \
+	  PYTHONPATH=$(CURDIR) $(BIN)/coverage run -m pytest -q \
+	  $(SHARED) $(PYTEST_ARGS) $(COVERAGE_TESTS)
 
 coverage-report:
-	$(BIN)/coverage combine --keep --quiet --data-file=$(COVERAGE)/python $(COVERAGE_DATA)
-	$(BIN)/coverage report --data-file=$(COVERAGE)/python --skip-covered --sort=miss -m \
+	if ls $(COVERAGE_DATA)/.coverage.* > /dev/null 2>&1; then \
+	  $(BIN)/coverage combine --append --quiet --data-file=$(COVERAGE_DATA)/.coverage; fi
+	$(BIN)/coverage report --data-file=$(COVERAGE_DATA)/.coverage --skip-covered --sort=miss -m \
 	  > $(COVERAGE)/tvm_dtr.txt
-	for part in src/core src/relay_vm src/cuda src/bindings; do \
-	  $(GCOVR) --filter "$$part/" --txt $(COVERAGE)/$$(basename $$part).txt > /dev/null && \
-	  echo "$$part $$(grep ^TOTAL $(COVERAGE)/$$(basename $$part).txt)"; done
-	tail -1 $(COVERAGE)/tvm_dtr.txt
+	$(GCOVR) --filter src/ --exclude-throw-branches --gcov-exclude-directories '.*/CompilerIdCXX' \
+	  --json $(COVERAGE)/cpp.json $(COVERAGE)
+	for part in core relay_vm cuda bindings; do \
+	  $(GCOVR) --add-tracefile $(COVERAGE)/cpp.json --filter "src/$$part/" \
+	    --txt $(COVERAGE)/$$part.txt && \
+	  echo "src/$$part $$(grep ^TOTAL $(COVERAGE)/$$part.txt)"; done
+	echo "tvm_dtr $$(grep ^TOTAL $(COVERAGE)/tvm_dtr.txt)"
 
 # In turns, until each has had FUZZ_SECONDS in all: build/fuzz-state says how long each one has run,
 # and the next call goes on there. What an input reaches chooses the next ones where there is clang

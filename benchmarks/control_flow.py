@@ -93,6 +93,7 @@ def run(program: Any, inputs: Row, budget: int, steps: int, **options: Any) -> R
     except (BudgetError, ThrashError) as error:
         return row | {"result": "oom" if isinstance(error, BudgetError) else "thrash"}
     counters, stats = tight.counters(), tight.stats
+    searching, placing = stats["search_seconds"], counters["placing_seconds"]
     return row | {
         "result": "ok",
         "policy": tight.policy,
@@ -104,7 +105,9 @@ def run(program: Any, inputs: Row, budget: int, steps: int, **options: Any) -> R
         "peak_bytes": peak,
         "within_budget": peak <= budget,
         "bitwise_equal": equal,
-        "decision_ns_per_op": 1e9 * stats["search_seconds"] / counters["calls"],
+        "decision_ns_per_op": 1e9 * (searching - placing) / counters["calls"],
+        "decision_ns_per_eviction": 1e9 * (searching - placing) / max(stats["evictions"], 1),
+        "placing_ns_per_op": 1e9 * placing / counters["calls"],
     }
 
 

@@ -35,6 +35,8 @@ def arenas() -> list[str]:
 def deallocations() -> list[str]:
     """Names that --dealloc takes."""
 
+DISPATCH_COST: float = 3000.0
+
 class Replay:
     def __init__(
         self,
@@ -48,6 +50,7 @@ class Replay:
         external: Sequence[int] = [],
         next_state: Sequence[tuple[int, int]] = [],
         overwrites: Sequence[tuple[int, int]] = [],
+        dispatch_cost: float = 0.0,
     ) -> None: ...
     @staticmethod
     def from_arrays(

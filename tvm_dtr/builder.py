@@ -15,6 +15,7 @@ from .control_flow import differentiate, lower_step
 from .errors import ModelError, UsageError
 from .frontend import ImportedModel, import_model
 from .frontend.load import load_model
+from .interrupts import interruptible
 from .losses import Loss, make_loss
 from .mixed_precision import make_gating, repeat_casts, use_mixed_precision
 from .onnx_export import ModelSource, strip_weights
@@ -90,6 +91,7 @@ def make_training_step(
     return step
 
 
+@interruptible()
 def build_evaluation(
     model: Model,
     *,
@@ -137,6 +139,7 @@ def make_evaluation_step(
     )
 
 
+@interruptible()
 def build(
     model: Model,
     *,

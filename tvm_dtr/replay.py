@@ -63,6 +63,7 @@ def replay_of(
         external=list(external),
         next_state=list(next_state),
         overwrites=list(graph.overwrites),
+        dispatch_cost=_core.DISPATCH_COST,  # as the virtual machine has it
     )
 
 

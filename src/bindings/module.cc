@@ -196,6 +196,7 @@ NB_MODULE(_core, m) {
   m.def("policies", &dtr::PolicyNames, "Names that --policy takes.");
   m.def("arenas", &dtr::ArenaNames, "Names that --arena takes.");
   m.def("deallocations", &dtr::DeallocationNames, "Names that --dealloc takes.");
+  m.attr("DISPATCH_COST") = dtr::kDispatchCost;
   nb::class_<dtr::Program> program(m, "Replay");
   program
       .def(
@@ -206,14 +207,15 @@ NB_MODULE(_core, m) {
              const std::vector<std::tuple<uint32_t, Ids, Ids>>& ops, const Ids& pinned,
              const Ids& results, const std::vector<std::tuple<int, uint32_t>>& instructions,
              const Ids& external, const std::vector<std::pair<uint32_t, uint32_t>>& next_state,
-             const std::vector<std::pair<uint32_t, uint32_t>>& overwrites) {
+             const std::vector<std::pair<uint32_t, uint32_t>>& overwrites, double dispatch_cost) {
             new (self) dtr::Program(MakeProgram(kernels, storages, tensors, ops, pinned, results,
                                                 instructions, external, next_state, overwrites));
+            self->dispatch_cost = dispatch_cost;
           },
           "kernels"_a, "storages"_a, "tensors"_a, "ops"_a, "pinned"_a, "results"_a,
           "instructions"_a, "external"_a = Ids(),
           "next_state"_a = std::vector<std::pair<uint32_t, uint32_t>>(),
-          "overwrites"_a = std::vector<std::pair<uint32_t, uint32_t>>())
+          "overwrites"_a = std::vector<std::pair<uint32_t, uint32_t>>(), "dispatch_cost"_a = 0.0)
       .def_static("from_arrays", &MakeLargeProgram, "costs"_a, "sizes"_a, "inputs"_a,
                   "input_starts"_a, "outputs"_a, "output_starts"_a, "pinned"_a, "results"_a,
                   "codes"_a, "ids"_a,

@@ -21,10 +21,20 @@ inline constexpr uint64_t kUnlimited = ~uint64_t{0};
 
 struct Block {
   void* data = nullptr;
-  uint64_t bytes = 0;            // rounded size, what the block costs
-  uint32_t slab = ~uint32_t{0};  // the arena's own
-  uint32_t shift = 0;            // data's place in the block: bytes - shift can be used
+  uint64_t bytes = 0;             // rounded size, what the block costs
+  uint32_t place = ~uint32_t{0};  // the arena's own
+  uint32_t shift = 0;             // data's place in the block: bytes - shift can be used
   explicit operator bool() const { return data != nullptr; }
+};
+
+// Whose blocks an arena may move to other addresses, for the sake of a run that is long enough.
+class BlockOwner {
+ public:
+  virtual ~BlockOwner() = default;
+  // Whether nobody has the address of the owner's block `number` at hand.
+  virtual bool MayMove(uint32_t number) const = 0;
+  // Its bytes are at `data` now, and only there.
+  virtual void OnMove(uint32_t number, void* data) = 0;
 };
 
 class Arena {
@@ -35,6 +45,10 @@ class Arena {
   // the capacity. A request for 0 bytes gets a block too.
   virtual Block Allocate(uint64_t bytes) = 0;
   virtual void Free(const Block& block) = 0;
+  // From now on Allocate may move blocks that are owned, each by a number of the owner's: see
+  // BlockOwner. Null: no more. For arenas that never move any this does nothing.
+  virtual void SetOwner(BlockOwner* owner) {}
+  virtual void Own(const Block& block, uint32_t number) {}
 
   // Memory that somebody else owns but the program holds (a caller's input used without a copy).
   // False, and nothing charged, if it does not fit.

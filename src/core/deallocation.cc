@@ -34,6 +34,7 @@ std::vector<std::string> DeallocationNames() {
 }
 
 void Runtime::EndInvocation() {
+  if (kept_workspace_) DropWorkspace();
   in_invocation_ = false;
   for (TensorId id : deferred_) Release(id);
   deferred_.clear();

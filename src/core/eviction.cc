@@ -12,11 +12,10 @@ Block Runtime::AllocateOrEvict(uint64_t bytes, OpId op) {
     Timer timer(options_.measure_time);
     policy_->OnRequest(*arena_, bytes);
     do {
-      StorageId victim = SelectVictim();
-      if (victim == kNone && RelaxPending()) continue;
-      if (victim == kNone) ThrowBudgetError(bytes, op, StillNeeded(bytes, op));
-      Evict(victim, /*eager=*/false);
+      if (!EvictNext() && !RelaxPending()) ThrowBudgetError(bytes, op, StillNeeded(bytes, op));
+      Timer placing(options_.measure_time);
       block = arena_->Allocate(bytes);
+      stats_.placing_seconds += placing.Seconds();
     } while (!block);
     const double seconds = timer.Seconds();
     stats_.search_seconds += seconds;
@@ -25,16 +24,28 @@ Block Runtime::AllocateOrEvict(uint64_t bytes, OpId op) {
   return block;
 }
 
-Block Runtime::AllocateWorkspace(uint64_t bytes, OpId op) {
-  Block block = AllocateOrEvict(bytes, op);
-  Tell([&](Observer& o) { o.OnAllocate(kNone, block.bytes); });
-  return block;
+// Gives up one thing for want of memory; false if there is none.
+bool Runtime::EvictNext() {
+  if (kept_workspace_ && !WorthKeeping()) {
+    DropWorkspace();
+    return true;
+  }
+  StorageId victim = SelectVictim();
+  if (victim != kNone) {
+    Evict(victim, /*eager=*/false);
+    return true;
+  }
+  if (!kept_workspace_) return false;
+  DropWorkspace();
+  return true;
 }
 
-void Runtime::FreeWorkspace(const Block& block) {
-  arena_->Free(block);
-  Tell([&](Observer& o) { o.OnFree(kNone, block.bytes, FreeReason::kReleased); });
+// What may be evicted may as well be elsewhere: nobody has its address at hand.
+bool Runtime::MayMove(uint32_t storage) const {
+  return graph_.storages_[storage].evictable_index != kNone;
 }
+
+void Runtime::OnMove(uint32_t storage, void* data) { graph_.storages_[storage].block.data = data; }
 
 StorageId Runtime::SelectVictim() {
   auto smallest =
@@ -55,6 +66,7 @@ void Runtime::Evict(StorageId id) {
 void Runtime::Evict(StorageId id, bool eager) {
   FreeStorageBlock(id, eager ? FreeReason::kUnreferenced : FreeReason::kEvicted);
   (eager ? stats_.eager_evictions : stats_.evictions)++;
+  if (!eager) latest_eviction_ = runs_;
   policy_->OnEvict(graph_, id);
   Tell([&](Observer& o) { o.OnEvict(id, eager); });
 }

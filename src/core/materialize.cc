@@ -67,6 +67,7 @@ void Runtime::Execute(OpId target, bool first_run, TensorId wanted) {
     }
   } catch (...) {
     while (!stack_.empty()) PopFrame();
+    if (kept_workspace_) DropWorkspace();
     EvictTainted();
     BanishWhatCan();
     throw;
@@ -186,6 +187,7 @@ void Runtime::AllocateOutputs(const Frame& frame) {
     }
     if (!s.block) {
       s.block = AllocateOrEvict(s.bytes, frame.op);
+      arena_->Own(s.block, t.storage);
       fresh_.push_back(t.storage);
       Tell([&](Observer& o) { o.OnAllocate(t.storage, s.block.bytes); });
     }
@@ -194,7 +196,7 @@ void Runtime::AllocateOutputs(const Frame& frame) {
     output_data_.push_back(s.block.data);
   }
   if (op.workspace_bytes > 0) {
-    workspace_ = AllocateWorkspace(op.workspace_bytes, frame.op);
+    workspace_ = TakeWorkspace(op.workspace_bytes, frame.op);
   }
   // Only now: to a policy that is asked for victims on the way they are evicted still.
   for (StorageId s : fresh_) graph_.storages_[s].resident = true;
@@ -209,8 +211,9 @@ void Runtime::RunKernel(const Frame& frame) {
   }
   Span<TensorId> outputs = op.outputs;
   if (frame.op == overwrite_.op) outputs = Span<TensorId>(&overwrite_.old, 1);
-  KernelCall call{frame.op,    op.kernel,    op.inputs,  outputs,
-                  input_data_, output_data_, workspace_, !frame.first_run};
+  KernelCall call{frame.op,    op.kernel,    op.inputs,       outputs,
+                  input_data_, output_data_, WorkspaceOf(op), !frame.first_run};
+  ++runs_;
   Timer timer(options_.measure_time);
   executor_->Run(call);
   double seconds = timer.Seconds();
@@ -237,10 +240,9 @@ void Runtime::Account(const Frame& frame, const Op& op, double seconds) {
 }
 
 void Runtime::ReleaseOutputs() {
-  if (workspace_) FreeWorkspace(workspace_);
+  if (workspace_) GiveWorkspace();
   for (const Block& block : scratch_) FreeWorkspace(block);
   for (StorageId s : locked_outputs_) Unlock(s);
-  workspace_ = Block();
   scratch_.clear();
   locked_outputs_.clear();
   fresh_.clear();
@@ -256,7 +258,7 @@ void Runtime::Finish(const Frame& frame) {
     t.defined = true;
     if (!frame.first_run) continue;  // its age counts from when it was asked for
     graph_.Touch(t.storage, clock_);
-    if (t.storage != charged) ChangeCost(charged = t.storage, op.cost);
+    if (t.storage != charged) ChangeCost(charged = t.storage, op.cost + options_.dispatch_cost);
   }
   unwanted_.clear();
   for (StorageId s : fresh_) {

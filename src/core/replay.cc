@@ -123,6 +123,8 @@ class Player {
                             : runtime_->AddConstant(Bytes(tensor));
     uint32_t storage = program_.tensors[tensor].storage;
     storage_ids_[storage] = runtime_->graph().tensor(ids_[tensor]).storage;
+    // Evicted it can be too: by what an op has written to it, once the constant is let go of.
+    Name(storage_ids_[storage], storage);
     constant_[tensor] = true;
     if (overwritten_[tensor]) runtime_->AllowOverwrite(ids_[tensor]);
   }
@@ -206,6 +208,7 @@ ReplayResult Replay(const Program& program, const ReplayOptions& options) {
   NoExecutor executor;
   RuntimeOptions runtime_options = options.runtime;
   runtime_options.measure_time = options.measure_search;
+  runtime_options.dispatch_cost = program.dispatch_cost;
   if (options.exact_bytes) {
     runtime_options.small_share = 0;
     runtime_options.relax_pending = false;

@@ -45,6 +45,7 @@ struct Program {
   // (result, pinned tensor): what the result becomes in the next step.
   std::vector<std::pair<uint32_t, uint32_t>> next_state;
   std::vector<Instruction> instructions;
+  double dispatch_cost = 0;  // see RuntimeOptions
 
   // Throws std::invalid_argument naming the first thing that is not as a program must be: ids out
   // of range, tensors used where they are not there, sizes whose sum is no size (check_program.cc).

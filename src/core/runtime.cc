@@ -27,12 +27,15 @@ Runtime::Runtime(Arena* arena, Executor* executor, const RuntimeOptions& options
     throw std::invalid_argument("policy '" + options.policy +
                                 "' chooses by address: it needs the arena best-fit");
   }
+  arena_->SetOwner(this);
 }
 
 Runtime::~Runtime() {
+  if (kept_workspace_) DropWorkspace();
   for (StorageId s = 0; s < graph_.storages_.capacity(); ++s) {
     if (graph_.storages_[s].live) FreeStorageBlock(s);
   }
+  arena_->SetOwner(nullptr);
 }
 
 void Runtime::AddObserver(Observer* observer) {
@@ -116,9 +119,7 @@ TensorId Runtime::AddExternal(void* data, uint64_t bytes) {
   bool charged = arena_->Charge(bytes);
   if (!charged) policy_->OnRequest(*arena_, 0);
   while (!charged) {
-    StorageId victim = SelectVictim();
-    if (victim == kNone) ThrowBudgetError(bytes, kNone, bytes);
-    Evict(victim, /*eager=*/false);
+    if (!EvictNext()) ThrowBudgetError(bytes, kNone, bytes);
     charged = arena_->Charge(bytes);
   }
   StorageId storage = NewStorage(bytes);
@@ -298,7 +299,7 @@ void Runtime::DropDeadOps() {
     StorageId charged = kNone;
     for (TensorId out : op.outputs) {  // while its neighbours can be told
       StorageId s = graph_.tensors_[out].storage;
-      if (s != charged) ChangeCost(charged = s, -op.cost);
+      if (s != charged) ChangeCost(charged = s, -op.cost - options_.dispatch_cost);
     }
     for (EdgeId e : op.edges) graph_.RemoveEdge(e);
     for (TensorId out : op.outputs) {
@@ -348,12 +349,10 @@ uint64_t Runtime::SetBudget(uint64_t bytes) {
   arena_->SetCapacity(bytes, &fits);
   if (!fits) policy_->OnRequest(*arena_, 0);
   while (!fits) {
-    StorageId victim = SelectVictim();
-    if (victim == kNone) {
+    if (!EvictNext()) {
       throw BudgetError("the new budget is smaller than what is pinned", kNone, kNone, bytes, 0,
                         arena_->active() - bytes, arena_->active(), Holders());
     }
-    Evict(victim, /*eager=*/false);
     arena_->SetCapacity(bytes, &fits);
   }
   Tell([&](Observer& o) { o.OnBudget(bytes); });

@@ -43,7 +43,8 @@ struct Stats {
   double remat_cost = 0;
   double compute_seconds = 0;  // measured
   double remat_seconds = 0;
-  double search_seconds = 0;  // choosing and evicting victims
+  double search_seconds = 0;   // choosing and evicting victims, and finding a place then
+  double placing_seconds = 0;  // of that: the arena's part
 };
 
 // Why memory is given back: nobody needs it any more; for want of memory; the last reference went
@@ -73,6 +74,10 @@ class Observer {
   virtual void OnBudget(uint64_t bytes) {}
 };
 
+// Nanoseconds to call a kernel and to have memory for what it makes. Kernels of a microsecond are
+// not as cheap to run again as they look, and how their measured costs compare is chance.
+inline constexpr double kDispatchCost = 3000;
+
 struct RuntimeOptions {
   std::string policy = "dtr-eq";
   std::string search = "heap";
@@ -83,16 +88,19 @@ struct RuntimeOptions {
   // Storages under this share of the budget are evicted only when nothing else is left: they free
   // next to nothing (a small block shares its slab) and cut the history that others need.
   double small_share = 1.0 / 16384;
+  // What running an op again takes beside its kernel: policies add it to each op's cost. See
+  // kDispatchCost.
+  double dispatch_cost = 0;
   // A pending op lets go of its operands when nothing else can be evicted.
   bool relax_pending = true;
   bool measure_time = true;  // off in simulations: the seconds in Stats stay 0
 };
 
-class Runtime {
+class Runtime : private BlockOwner {
  public:
   // `arena` and `executor` must outlive the runtime. The arena's capacity is the budget.
   Runtime(Arena* arena, Executor* executor, const RuntimeOptions& options);
-  ~Runtime();
+  ~Runtime() override;
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
@@ -249,14 +257,25 @@ class Runtime {
   void Unlock(StorageId storage);
 
   // memory (eviction.cc)
+  bool MayMove(uint32_t storage) const override;
+  void OnMove(uint32_t storage, void* data) override;
   Block AllocateOrEvict(uint64_t bytes, OpId op);
-  Block AllocateWorkspace(uint64_t bytes, OpId op);
-  void FreeWorkspace(const Block& block);
+  bool EvictNext();
   void Evict(StorageId storage, bool eager);
   std::vector<Holder> Holders() const;
   uint64_t StillNeeded(uint64_t bytes, OpId op) const;
   [[noreturn]] void ThrowBudgetError(uint64_t bytes, OpId op, uint64_t still_needed);
   StorageId SelectVictim();
+
+  // kernel_workspace.cc
+  Block AllocateWorkspace(uint64_t bytes, OpId op);
+  void FreeWorkspace(const Block& block);
+  Block TakeWorkspace(uint64_t bytes, OpId op);
+  Block WorkspaceOf(const Op& op) const;
+  void GiveWorkspace();
+  bool WorthKeeping() const;
+  void DropWorkspace();
+
   void MemoryChanged() {
     Tell([&](Observer& o) { o.OnMemory(arena_->active()); });
   }
@@ -296,6 +315,9 @@ class Runtime {
   std::vector<StorageId> fresh_, locked_outputs_, unwanted_, tainted_;
   std::vector<Block> scratch_;
   Block workspace_;
+  // That of an op before, for those that come; counted in ops that have run.
+  Block kept_workspace_;
+  uint64_t runs_ = 0, latest_eviction_ = 0, latest_workspace_ = 0;
 };
 
 }  // namespace dtr

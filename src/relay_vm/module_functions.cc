@@ -255,6 +255,7 @@ PackedFunc DtrVirtualMachine::GetFunction(const String& name, const ObjectPtr<Ob
          options.policy = args[1].operator std::string();
          options.seed = static_cast<uint64_t>(args[2].operator int64_t());
          options.thrash_limit = args[3];
+         options.dispatch_cost = kDispatchCost;
          int64_t budget = args[0];
          std::string arena = args.num_args > 4 ? args[4].operator std::string() : "paged";
          vm->Configure(budget < 0 ? kUnlimited : static_cast<uint64_t>(budget), arena, options);

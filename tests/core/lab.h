@@ -33,6 +33,8 @@ class FailingArena : public dtr::Arena {
     return arena_->Allocate(bytes);
   }
   void Free(const dtr::Block& block) override { arena_->Free(block); }
+  void SetOwner(dtr::BlockOwner* owner) override { arena_->SetOwner(owner); }
+  void Own(const dtr::Block& block, uint32_t number) override { arena_->Own(block, number); }
   bool Charge(uint64_t bytes) override { return arena_->Charge(bytes); }
   void Discharge(uint64_t bytes) override { arena_->Discharge(bytes); }
   uint64_t RoundedSize(uint64_t bytes) const override { return arena_->RoundedSize(bytes); }

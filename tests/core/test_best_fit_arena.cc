@@ -154,7 +154,7 @@ TEST(Stress) {
         continue;
       }
       EXPECT_EQ(Address(b) % 64, 0u);
-      EXPECT_EQ(b.slab, s.slab);
+      EXPECT_EQ(b.place, s.place);
       auto next = taken.lower_bound(Address(b));
       EXPECT(next == taken.end() || next->first >= Address(b) + b.bytes);
       EXPECT(next == taken.begin() || std::prev(next)->second <= Address(b));

@@ -21,10 +21,10 @@ TEST(RoundsToClassesAndPages) {
   EXPECT_EQ(arena.RoundedSize(2048), 2048u);
   EXPECT_EQ(arena.RoundedSize(2049), 4096u);
   EXPECT_EQ(arena.RoundedSize(4097), 8192u);
-  EXPECT_EQ(arena.RoundedSize(131071), 131072u);
-  EXPECT_EQ(arena.RoundedSize(131072), 131072u + 4096u);  // room for the shift
-  EXPECT_EQ(arena.RoundedSize(131072 + 64), 131072u + 4096u);
-  EXPECT_EQ(arena.RoundedSize(131072 + 65), 131072u + 8192u);
+  EXPECT_EQ(arena.RoundedSize(1048575), 1048576u);
+  EXPECT_EQ(arena.RoundedSize(1048576), 1048576u + 4096u);  // room for the shift
+  EXPECT_EQ(arena.RoundedSize(1048576 + 64), 1048576u + 4096u);
+  EXPECT_EQ(arena.RoundedSize(1048576 + 65), 1048576u + 8192u);
   EXPECT_EQ(arena.RoundedSize(dtr::kUnlimited), dtr::kUnlimited);
 }
 

@@ -73,10 +73,24 @@ TEST(ExactScoresAreThoseOfSumsMadeAnew) {
   EXPECT((CompareWithSumsMadeAnew<dtr::CostAlone, true>("e-star")) > 500);
 }
 
+TEST(UnknownNamesAreTold) {
+  for (const auto& [policy, search] : {std::pair("fifo", "heap"), std::pair("dtr", "guess")}) {
+    std::string told;
+    try {
+      dtr::MakePolicy(policy, search, 0);
+    } catch (const std::invalid_argument& error) {
+      told = error.what();
+    }
+    EXPECT(told.find(std::string(policy) == "fifo" ? "'fifo'" : "'guess'") != std::string::npos);
+    EXPECT(told.find("use one of") != std::string::npos);
+  }
+}
+
 // Any policy can take over at any moment; contents and invariants do not notice.
 TEST(PoliciesTakeOverOnTheWay) {
   std::vector<std::string> names = dtr::PolicyNames();
   names.erase(std::find(names.begin(), names.end(), "window"));  // needs another arena
+  const std::vector<std::string> searches = dtr::SearchNames();
   uint64_t evictions = 0;
   int finished = 0;
   for (uint64_t seed = 0; seed < 120; ++seed) {
@@ -85,8 +99,8 @@ TEST(PoliciesTakeOverOnTheWay) {
     size_t steps = seed;
     program.attempt = [&](const std::function<void()>& step) {
       if (++steps % 7 == 0) {
-        lab.runtime.SetPolicy(
-            dtr::MakePolicy(names[steps / 7 % names.size()], steps % 2 ? "heap" : "scan", seed));
+        lab.runtime.SetPolicy(dtr::MakePolicy(names[steps / 7 % names.size()],
+                                              searches[steps % searches.size()], seed));
       }
       step();
     };

@@ -79,10 +79,7 @@ def signals(folder: Path) -> Iterator[Outcome]:
     rng = random.Random(0)
     for place, command in commands.items():
         for number in STATUS:
-            for attempt in range(TRIES):
-                # An export is over soon.
-                after = rng.uniform(*((0.5, 3.0) if place == "export" else (1.0, 6.0)))
-                _stop(folder / f"{place}-{number}-{attempt}", command.split(), number, after)
+            _stop_at_work(folder / f"{place}-{number}", command.split(), number, rng)
             yield Outcome(
                 signal.Signals(number).name,
                 f"`{place}`, at random moments",
@@ -93,13 +90,29 @@ def signals(folder: Path) -> Iterator[Outcome]:
             )
 
 
-def _stop(folder: Path, command: list[str], number: signal.Signals, after: float) -> None:
-    """Sends the signal after so many seconds."""
+def _stop_at_work(
+    folder: Path, command: list[str], number: signal.Signals, rng: random.Random
+) -> None:
+    """Stops the command TRIES times; ends of its own before the signal do not count."""
+    folder.mkdir()
+    stopped, latest = 0, 6.0
+    for attempt in range(10 * TRIES):
+        status = _stop(folder / str(attempt), command, number, rng.uniform(0.3, latest))
+        stopped += status == STATUS[number]
+        if stopped == TRIES:
+            return
+        if status == 0:
+            latest = max(0.8 * latest, 0.5)
+    raise AssertionError(f"{command} was stopped {stopped} times of {TRIES}")
+
+
+def _stop(folder: Path, command: list[str], number: signal.Signals, after: float) -> int:
+    """Sends the signal after so many seconds; the exit status."""
     folder.mkdir()
     run = subprocess.Popen(
         [sys.executable, "-m", "tvm_dtr.cli", *command],
         cwd=folder,
-        env={**os.environ, "TVM_DTR_CACHE_DIR": str(folder.parent / "cache")},
+        env={**os.environ, "TVM_DTR_CACHE_DIR": "none"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -114,6 +127,7 @@ def _stop(folder: Path, command: list[str], number: signal.Signals, after: float
     if run.returncode == STATUS[number]:
         assert "Traceback" not in message, message
     check_files(folder)
+    return run.returncode
 
 
 def check_files(folder: Path) -> None:

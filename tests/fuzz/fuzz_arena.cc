@@ -13,6 +13,8 @@ using dtr_fuzz::Bytes;
 
 namespace {
 
+constexpr uint64_t kLargestSmall = 2048;  // larger blocks are whole pages
+
 void Demand(bool condition, const char* what) {
   if (condition) return;
   std::fprintf(stderr, "not so: %s\n", what);
@@ -86,7 +88,7 @@ class Requests {
     if (live_.empty()) return;
     auto block = live_.begin();
     std::advance(block, bytes_->Below(static_cast<uint32_t>(live_.size())));
-    if (block->second.slab == ~uint32_t{0}) large_ -= block->second.bytes;
+    if (block->second.bytes > kLargestSmall) large_ -= block->second.bytes;
     arena_->Free(block->second);
     live_.erase(block);
   }
@@ -104,7 +106,7 @@ class Requests {
       Demand(End(before->first, before->second) <= start, "no overlap with the one before");
     }
     live_[start] = block;
-    if (block.slab == ~uint32_t{0}) large_ += block.bytes;
+    if (block.bytes > kLargestSmall) large_ += block.bytes;
   }
 
   static uintptr_t End(uintptr_t start, const dtr::Block& block) {

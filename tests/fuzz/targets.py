@@ -160,14 +160,19 @@ def _program(data: bytes) -> None:
         contents(path, manifest, members)
 
 
+@functools.cache
+def _small_members() -> list[tuple[str, bytes]]:
+    with zipfile.ZipFile(CORPUS / "program" / "small.tdtr") as whole:
+        return [(name, whole.read(name)) for name in whole.namelist()[1:]]
+
+
 def _manifest(data: bytes) -> None:
     """A program with this manifest, its checksums and its seal in order."""
     stream = io.BytesIO()
-    whole = zipfile.ZipFile(CORPUS / "program" / "small.tdtr")
-    with whole, zipfile.ZipFile(stream, "w") as archive:
+    with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr("manifest.json", data)
-        for name in whole.namelist()[1:]:
-            archive.writestr(name, whole.read(name))
+        for name, content in _small_members():
+            archive.writestr(name, content)
         archive.comment = manifest_seal(data)
     _program(stream.getvalue())
 

@@ -68,14 +68,14 @@ FAULTS = (
     Fault(
         "the workspace is not reserved",
         _MATERIALIZE,
-        "    workspace_ = AllocateWorkspace(op.workspace_bytes, frame.op);",
+        "    workspace_ = TakeWorkspace(op.workspace_bytes, frame.op);",
         "",
     ),
     Fault(
         "the workspace is never given back",
         _MATERIALIZE,
-        "  if (workspace_) FreeWorkspace(workspace_);\n",
-        "",
+        "  if (workspace_) GiveWorkspace();\n",
+        "  workspace_ = Block();\n",
     ),
     Fault(
         "a refusal asks for too little",

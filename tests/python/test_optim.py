@@ -75,6 +75,26 @@ def check_parameters(state, key):
         assert error < 1e-5, (key, parameter, error)
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_momentum_follows_its_formula(nesterov):
+    """v <- 0.8 v + g; w <- w - lr v, or with Nesterov's momentum w - lr (g + 0.8 v)."""
+    gradients = compiled(network())
+    run = compiled(network(), optimizer=SGD(0.1, momentum=0.8, nesterov=nesterov))
+    velocity = dict.fromkeys(NAMES, 0.0)
+    for x, target in zip(GOLDEN["x"][:3], GOLDEN["target"][:3], strict=True):
+        gradients.state.update({name: run.state[name] for name in NAMES})
+        got = gradients(x=x, target=target)
+        expected = {}
+        for name in NAMES:
+            g = got[f"grad:{name}"]
+            velocity[name] = np.float32(0.8) * velocity[name] + g
+            direction = g + np.float32(0.8) * velocity[name] if nesterov else velocity[name]
+            expected[name] = run.state[name] - np.float32(0.1) * direction
+        next_state(run, run(x=x, target=target))
+        for name in NAMES:
+            np.testing.assert_allclose(run.state[name], expected[name], rtol=1e-5, atol=1e-7)
+
+
 def test_50_steps_with_a_schedule_are_those_of_pytorch():
     run = compiled(network(), optimizer=SGD(0.3, momentum=0.5))
     start = dict(run.state)

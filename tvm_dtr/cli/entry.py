@@ -8,10 +8,8 @@ import os
 import re
 import signal
 import sys
-import threading
 import traceback
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 from tvm_dtr import __version__
@@ -33,6 +31,7 @@ from tvm_dtr.cli import (
 )
 from tvm_dtr.cli.report import print_holders, print_remedies
 from tvm_dtr.errors import BudgetError, DTRError, ThrashError, UsageError
+from tvm_dtr.interrupts import handled
 
 FAILED = 1
 WRONG_USAGE = 2
@@ -53,7 +52,8 @@ def main(argv: list[str] | None = None) -> int:
     except SystemExit as stop:  # argparse has printed its message
         return int(stop.code or 0)
     try:
-        with _unwinding_on_sigterm(), warnings.catch_warnings():
+        interrupt = handled(signal.SIGINT, signal.default_int_handler)
+        with interrupt, _unwinding_on_sigterm(), warnings.catch_warnings():
             warnings.showwarning = _show_warning  # type: ignore[assignment]
             status = arguments.command(arguments)
             sys.stdout.flush()
@@ -74,27 +74,11 @@ def main(argv: list[str] | None = None) -> int:
         return status
 
 
-@contextlib.contextmanager
-def _unwinding_on_sigterm() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers
-        return
-    came = False
-
-    def handler(*_: Any) -> None:
-        nonlocal came
-        came = True
+def _unwinding_on_sigterm() -> contextlib.AbstractContextManager[None]:
+    def terminate(*_: Any) -> None:
         raise _Terminated
 
-    previous = signal.signal(signal.SIGTERM, handler)
-    try:
-        yield
-    except Exception:
-        if came:  # it passed through TVM, which made an error of its own of it
-            raise _Terminated from None
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+    return handled(signal.SIGTERM, terminate)
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:

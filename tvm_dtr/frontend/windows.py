@@ -56,5 +56,6 @@ def transposed_window(
     before = []
     for f, n in zip(full, out, strict=True):
         total = max(f - n, 0)
-        before.append(total // 2 if mode != "SAME_LOWER" else total - total // 2)
+        # Of an odd number one more is at the end for SAME_UPPER alone, as the operator says.
+        before.append(total // 2 if mode == "SAME_UPPER" else total - total // 2)
     return out, before

@@ -48,11 +48,11 @@ Block BestFitArena::Allocate(uint64_t bytes) {
 }
 
 void BestFitArena::Free(const Block& block) {
-  const AddressRuns::Run& run = runs_[block.slab];
+  const AddressRuns::Run& run = runs_[block.place];
   DTR_CHECK(!run.free && run.start == reinterpret_cast<uintptr_t>(block.data),
             "a block was freed that is not live");
   pages_->OnFree(run.start, run.bytes);
-  Release(block.slab);
+  Release(block.place);
 }
 
 bool BestFitArena::Charge(uint64_t bytes) {

@@ -45,6 +45,40 @@ class Extents {
     return true;
   }
 
+  // Length of the run that starts, that ends there; 0 if none does.
+  uint64_t StartingAt(uintptr_t start) const {
+    auto run = by_start_.find(start);
+    return run == by_start_.end() ? 0 : run->second;
+  }
+  uint64_t EndingAt(uintptr_t end) const {
+    auto run = by_start_.lower_bound(end);
+    if (run == by_start_.begin()) return 0;
+    --run;
+    return run->first + run->second == end ? run->second : 0;
+  }
+  // Takes the run that starts there, all of it.
+  void TakeRun(uintptr_t start) {
+    auto run = by_start_.find(start);
+    bytes_ -= run->second;
+    Forget(run);
+  }
+  // Takes `bytes` bytes that start there, in the middle of a run or not.
+  void TakeAt(uintptr_t start, uint64_t bytes) {
+    auto run = std::prev(by_start_.upper_bound(start));
+    auto [first, size] = *run;
+    Forget(run);
+    if (first < start) Note(first, start - first);
+    if (first + size > start + bytes) Note(start + bytes, first + size - start - bytes);
+    bytes_ -= bytes;
+  }
+  // Calls f(start, bytes) for up to `most` runs, the longest first, until it returns false.
+  template <typename F>
+  void ForEachLongest(int most, F f) const {
+    for (auto run = by_size_.rbegin(); run != by_size_.rend() && most-- > 0; ++run) {
+      if (!f(run->second, run->first)) return;
+    }
+  }
+
   // Up to `bytes` bytes from the end of the smallest run that has as many, else all of the
   // largest; the run must exist.
   std::pair<uintptr_t, uint64_t> TakeUpTo(uint64_t bytes) {

@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/arena/page_source.h"
 
@@ -92,6 +93,10 @@ bool HostPages::Move(uintptr_t from, uintptr_t to, uint64_t bytes) {
 #else
   return false;
 #endif
+}
+
+void HostPages::Copy(uintptr_t from, uintptr_t to, uint64_t bytes) {
+  std::memmove(Pointer(to), Pointer(from), bytes);
 }
 
 }  // namespace dtr

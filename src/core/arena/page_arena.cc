@@ -8,6 +8,7 @@
 namespace dtr {
 namespace {
 
+constexpr int kExtensible = 16;                        // runs that are looked at
 constexpr uint64_t kReservation = uint64_t{64} << 30;  // addresses, not memory
 constexpr uint64_t kFreeCache = uint64_t{64} << 20;    // always allowed under the budget
 
@@ -24,7 +25,7 @@ PageArena::PageArena(uint64_t capacity, bool backed)
     : PageArena(capacity, HostSource(backed), kHost) {}
 
 PageArena::PageArena(uint64_t capacity, std::unique_ptr<PageSource> pages, const PageLayout& layout)
-    : capacity_(capacity), pages_(std::move(pages)), layout_(layout) {
+    : capacity_(capacity), pages_(std::move(pages)), layout_(layout), blocks_(layout.page) {
   partial_.resize(static_cast<size_t>(SizeClass(layout_.largest_small)) + 1);
 }
 
@@ -63,14 +64,20 @@ Block PageArena::Allocate(uint64_t bytes) {
     next_shift_ = static_cast<uint32_t>((next_shift_ + 13 * layout_.smallest) % layout_.page);
     shift = next_shift_;
   }
-  return {reinterpret_cast<void*>(start + shift), rounded, kNotListed, shift};
+  LiveBlocks::Id id = blocks_.Add({start, rounded, shift});
+  return {reinterpret_cast<void*>(start + shift), rounded, id, shift};
 }
 
 void PageArena::Free(const Block& block) {
   uintptr_t start = reinterpret_cast<uintptr_t>(block.data) - block.shift;
   pages_->OnFree(start, block.bytes);
-  if (block.slab != kNotListed) return FreeSmall(block);
+  if (IsSmall(block)) return FreeSmall(block);
+  blocks_.Remove(block.place);
   GivePages(start, block.bytes);
+}
+
+void PageArena::Own(const Block& block, uint32_t number) {
+  if (!IsSmall(block)) blocks_[block.place].number = number;
 }
 
 bool PageArena::Charge(uint64_t bytes) {
@@ -132,15 +139,15 @@ bool PageArena::OpenSlab(int size_class) {
 }
 
 void PageArena::FreeSmall(const Block& block) {
-  Slab& slab = slabs_[block.slab];
+  Slab& slab = slabs_[block.place];
   uint64_t offset = reinterpret_cast<uintptr_t>(block.data) - slab.data;
   slab.free.push_back(static_cast<uint16_t>(offset / block.bytes));
-  if (slab.partial_index == kNotListed) ListSlab(block.slab);
+  if (slab.partial_index == kNotListed) ListSlab(block.place);
   if (slab.free.size() < layout_.slab / block.bytes) return;
-  UnlistSlab(block.slab);
+  UnlistSlab(block.place);
   GivePages(slab.data, layout_.slab);
   slab.data = 0;
-  free_slabs_.push_back(block.slab);
+  free_slabs_.push_back(block.place);
 }
 
 void PageArena::ListSlab(uint32_t id) {
@@ -165,7 +172,7 @@ uintptr_t PageArena::TakePages(uint64_t bytes) {
   uintptr_t start = 0;
   if (!cached_.Take(bytes, &start)) {
     if (!Fits(bytes)) return 0;
-    start = Gather(bytes);
+    if (!ClearRun(bytes) || !cached_.Take(bytes, &start)) start = Gather(bytes);
     if (!start) return 0;
   }
   Activate(bytes);
@@ -201,14 +208,30 @@ void PageArena::Activate(uint64_t bytes) {
   peak_mapped_ = std::max(peak_mapped_, mapped());
 }
 
+// The longest cached run behind which there are enough vacant addresses for `bytes`; 0 if none.
+uintptr_t PageArena::TakeExtensible(uint64_t bytes, uint64_t* filled) {
+  uintptr_t found = 0;
+  if (pages_->scarce()) return found;
+  cached_.ForEachLongest(kExtensible, [&](uintptr_t start, uint64_t length) {
+    if (length + vacant_.StartingAt(start + length) < bytes) return true;
+    found = start;
+    *filled = length;
+    return false;
+  });
+  if (!found) return 0;
+  cached_.TakeRun(found);
+  vacant_.TakeAt(found + *filled, bytes - *filled);
+  return found;
+}
+
 // Cached pages that the budget has no room for beside `bytes` new ones are moved instead of being
 // unmapped and mapped anew, which would zero and fault each of them in again.
 uintptr_t PageArena::Gather(uint64_t bytes) {
-  uintptr_t start = 0;
-  if (!vacant_.Take(bytes, &start)) {
-    if (!Reserve(bytes) || !vacant_.Take(bytes, &start)) return 0;
-  }
   uint64_t filled = 0;
+  uintptr_t start = TakeExtensible(bytes, &filled);
+  if (!start) {
+    if (!vacant_.Take(bytes, &start) && (!Reserve(bytes) || !vacant_.Take(bytes, &start))) return 0;
+  }
   // What is filled is neither cached nor active yet, so Excess counts it among `bytes`.
   while (uint64_t excess = Excess(bytes)) {
     auto [piece, taken] =

@@ -1,15 +1,17 @@
 // The paged arena: whole pages, mapped on demand and given back.
 //
 // Large blocks are whole pages. Freed pages stay in memory as long as the budget allows, neighbours
-// joined, and serve later blocks of any size. Where no run of them is long enough, pages are moved
-// together at other addresses, or given back for new ones there where they are few, so that free
-// memory is never too fragmented to use: any set of blocks whose rounded sizes fit the capacity can
-// be placed. Small blocks share slabs, one size class each.
+// joined, and serve later blocks of any size. Where no run of them is long enough, blocks that
+// their owner lets go elsewhere are copied out of the way (relocation.cc). Where that does not do,
+// pages are moved together at other addresses, or given back for new ones there where they are few,
+// so that free memory is never too fragmented to use: any set of blocks whose rounded sizes fit the
+// capacity can be placed. Small blocks share slabs, one size class each.
 //
-// On the host pages have 4 KiB, slabs 16 KiB, and blocks are large over 2 KiB. From 128 KiB on,
-// data starts a varying multiple of 64 bytes behind its page boundary, in a page of its own: if all
+// On the host pages have 4 KiB, slabs 16 KiB, and blocks are large over 2 KiB. From 1 MiB on, data
+// starts a varying multiple of 64 bytes behind its page boundary, in a page of its own: if all
 // tensors started on page boundaries, a kernel's loads and stores would fall into the same cache
-// sets and wait for each other (4 KiB aliasing, 12 % on a ResNet step).
+// sets and wait for each other (4 KiB aliasing). Smaller blocks do without: sizes that divide each
+// other leave gaps that fit.
 //
 //   active = large + slabs_in_use * slab + external
 //   mapped = active + cached <= capacity
@@ -21,6 +23,7 @@
 
 #include "core/arena.h"
 #include "core/arena/extents.h"
+#include "core/arena/live_blocks.h"
 #include "core/arena/page_source.h"
 
 namespace dtr {
@@ -44,6 +47,8 @@ class PageArena : public Arena {
 
   Block Allocate(uint64_t bytes) override;
   void Free(const Block& block) override;
+  void SetOwner(BlockOwner* owner) override { owner_ = owner; }
+  void Own(const Block& block, uint32_t number) override;
   bool Charge(uint64_t bytes) override;
   void Discharge(uint64_t bytes) override;
   uint64_t RoundedSize(uint64_t bytes) const override;
@@ -64,7 +69,7 @@ class PageArena : public Arena {
   static constexpr uint64_t kSlab = 16384;
   static constexpr uint64_t kSmallest = 64;
   static constexpr uint64_t kLargestSmall = 2048;
-  static constexpr uint64_t kShifted = uint64_t{128} << 10;
+  static constexpr uint64_t kShifted = uint64_t{1} << 20;
   static constexpr PageLayout kHost = {kPage, kSlab, kSmallest, kLargestSmall, kShifted};
 
  private:
@@ -77,6 +82,7 @@ class PageArena : public Arena {
   static constexpr uint32_t kNotListed = ~uint32_t{0};
 
   int SizeClass(uint64_t bytes) const;
+  bool IsSmall(const Block& block) const { return block.bytes <= layout_.largest_small; }
   Block AllocateSmall(int size_class);
   bool OpenSlab(int size_class);
   void FreeSmall(const Block& block);
@@ -90,8 +96,28 @@ class PageArena : public Arena {
   bool Fits(uint64_t bytes) const { return active_ <= capacity_ && bytes <= capacity_ - active_; }
   // Gives cached pages back until `bytes` more fit; false if live blocks leave too little room.
   bool MakeRoom(uint64_t bytes);
+
+  // Neighbouring pages, cached or in blocks that may move, and what of them is in blocks.
+  struct Window {
+    uintptr_t start = 0, end = 0;
+    uint64_t live = 0;
+    uint64_t span() const { return end - start; }
+    uint64_t free() const { return end - start - live; }
+  };
+  // Makes a cached run of `bytes` by copying blocks out of the way (relocation.cc); false where
+  // that is not possible or does not pay.
+  bool ClearRun(uint64_t bytes);
+  void FindWindows(uint64_t bytes);
+  bool Extend(Window* window, bool up);
+  void NoteBlocks(const Window& window);
+  bool FindPlaces(const Window& window);
+  void Evacuate();
+  void Slide(const Window& window);
+  void MoveBlock(LiveBlocks::Id id, uintptr_t to);
+
   // Pages at vacant addresses, moved there or new; 0 if the source has none.
   uintptr_t Gather(uint64_t bytes);
+  uintptr_t TakeExtensible(uint64_t bytes, uint64_t* filled);
   void Unmap(uintptr_t start, uint64_t bytes);
   // Addresses without pages, for later blocks or, where they are scarce, for others.
   void Vacate(uintptr_t start, uint64_t bytes);
@@ -105,6 +131,16 @@ class PageArena : public Arena {
   uint32_t next_shift_ = 0;
   Extents cached_;  // pages in memory that no block has
   Extents vacant_;  // reserved addresses without pages
+  BlockOwner* owner_ = nullptr;
+  LiveBlocks blocks_;  // the large ones
+  std::vector<LiveBlocks::Id> in_window_;
+  struct Hole {
+    uintptr_t start;
+    uint64_t bytes;
+  };
+  std::vector<Window> windows_;
+  std::vector<Hole> holes_;
+  std::vector<uintptr_t> places_;
   std::vector<Slab> slabs_;
   std::vector<uint32_t> free_slabs_;
   std::vector<std::vector<uint32_t>> partial_;  // slabs with a free slot, by size class

@@ -26,6 +26,10 @@ class PageSource {
   // unmapped. False, and nothing changed, where that is not possible or does not pay.
   virtual bool Move(uintptr_t from, uintptr_t to, uint64_t bytes) { return false; }
 
+  // Whether the host can copy mapped memory; and copying it, perhaps to where some of it lies.
+  virtual bool copies() const { return false; }
+  virtual void Copy(uintptr_t from, uintptr_t to, uint64_t bytes) {}
+
   // Whether addresses are short: then no more are reserved than get memory, and unmapped ones are
   // released at once.
   virtual bool scarce() const { return false; }
@@ -50,6 +54,8 @@ class HostPages : public PageSource {
   bool Map(uintptr_t start, uint64_t bytes) override;
   void Unmap(uintptr_t start, uint64_t bytes) override;
   bool Move(uintptr_t from, uintptr_t to, uint64_t bytes) override;
+  bool copies() const override { return true; }
+  void Copy(uintptr_t from, uintptr_t to, uint64_t bytes) override;
   bool scarce() const override { return scarce_; }
   void Release(uintptr_t start, uint64_t bytes) override;
 
@@ -66,6 +72,7 @@ class NoPages : public PageSource {
   bool Map(uintptr_t, uint64_t) override { return true; }
   void Unmap(uintptr_t, uint64_t) override {}
   bool Move(uintptr_t, uintptr_t, uint64_t) override { return true; }
+  bool copies() const override { return true; }
 
  private:
   uintptr_t reservations_ = 0;

@@ -30,7 +30,7 @@ StorageId Window::SelectVictim(const Graph& graph, double clock, uint64_t) {
 void Window::FindOwners(const Graph& graph) {
   owners_.clear();
   for (const Graph::Candidate& c : graph.evictable()) {
-    uint32_t run = graph.storage(c.storage).block.slab;
+    uint32_t run = graph.storage(c.storage).block.place;
     if (run == kNone) continue;  // in memory that the arena has no addresses of
     if (run >= owners_.size()) owners_.resize(run + 1, kNone);
     owners_[run] = c.storage;
