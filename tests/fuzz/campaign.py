@@ -3,8 +3,8 @@
     python tests/fuzz/campaign.py --state FOLDER [--cpp FOLDER] [--random] [--seconds 1800]
         [--turn 300] [--stop-after N] [--only NAME,...] [--page]
 
-FOLDER/results.json says how long each target has run, over all calls; the next call goes on there,
-from the inputs that were found. A target that an input gets the better of has its input kept in
+FOLDER/results.json says how long each target has run, over all calls, in seconds of processor time:
+it may run beside other work. The next call goes on there, from the inputs that were found. A target that an input gets the better of has its input kept in
 FOLDER/TARGET/ and starts again from nought, for it is another program once it is mended. Exit
 status 1 if there was one.
 """
@@ -16,6 +16,7 @@ import json
 import math
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -36,7 +37,7 @@ LIMITS = ("-timeout=10", "-rss_limit_mb=4096", "-malloc_limit_mb=2048", "-max_le
 class Progress:
     """Of one target, over all turns since it last failed."""
 
-    seconds: float = 0.0
+    seconds: float = 0.0  # of processor time
     inputs: int = 0
     kept: int = 0  # inputs that reach something of their own
     failures: int = 0  # turns that ended early, ever
@@ -80,12 +81,18 @@ def inputs_in(log: str) -> int:
     return max((int(a or b) for a, b in counts), default=0)
 
 
+def _children_seconds() -> float:
+    """Processor time of all processes that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def run_turn(name: str, progress: Progress, seconds: int, options: argparse.Namespace) -> bool:
     """One turn; whether the target bore all inputs."""
     folder = options.state / name
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "last-turn.log"
-    began = time.monotonic()
+    began, used = time.monotonic(), _children_seconds()
     with log.open("wb") as file:
         turn = command(name, folder, seconds, options)
         status = subprocess.run(turn, stdout=file, stderr=subprocess.STDOUT).returncode
@@ -96,7 +103,7 @@ def run_turn(name: str, progress: Progress, seconds: int, options: argparse.Name
         progress.failures += 1
         print(f"error: {name} ended with status {status} after {took:.0f} s: see {log}")
         return False
-    progress.seconds += min(took, seconds)
+    progress.seconds += min(_children_seconds() - used, seconds)
     progress.inputs += inputs_in(log.read_text(errors="replace"))
     corpus = folder / "corpus"
     progress.kept = len(list(corpus.iterdir())) if corpus.is_dir() else 0

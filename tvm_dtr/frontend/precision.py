@@ -51,7 +51,8 @@ def check_types(model: onnx.ModelProto) -> None:
         if kind == TensorProto.BFLOAT16:
             raise ModelError(
                 f"tensor '{name}' is bfloat16, which no kernel here computes with; cast the "
-                "model: dtype='float32' or --dtype float32"
+                "model: dtype='float32' or --dtype float32 (and --mixed-precision bfloat16 for "
+                "activations of half the size)"
             )
         if kind not in _KNOWN:
             raise ModelError(f"tensor '{name}': {unknown_type(kind)}")
