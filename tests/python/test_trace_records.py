@@ -2,6 +2,7 @@
 
 import gzip
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -96,6 +97,17 @@ def test_every_changed_header_is_refused(whole, start, tmp_path):
     copy.write_bytes(encode_header({})[:-1])
     with pytest.raises(UsageError, match="damaged header"):
         read_events(copy)
+
+
+def test_a_header_that_says_it_is_huge_takes_no_memory(whole, tmp_path):
+    copy = tmp_path / "copy.dtrace"
+    copy.write_bytes(whole[:12] + b"\xff" * 4 + whole[16:])
+    tracemalloc.start()
+    with pytest.raises(UsageError, match="damaged header"):
+        read_events(copy)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 16 * len(whole) + (8 << 20)
 
 
 def test_commands_say_where_the_damage_is_and_show_the_rest(whole, start, tmp_path, capsys):

@@ -12,7 +12,7 @@ import os
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -128,7 +128,7 @@ def _read(path: Path, records: bool) -> tuple[dict[str, Any], bytes, int, str | 
                     f"trace '{path}' is of version {version} of the format, this tvm-dtr reads "
                     f"version {VERSION}: record it anew"
                 )
-            packed = file.read(int.from_bytes(start[12:16], "little"))
+            packed = _at_most(file, int.from_bytes(start[12:16], "little"))
             header = _decoded(packed)
             body, damage = _rest(file, path) if records else (b"", None)
             return header, body, _FIXED + len(packed), damage
@@ -139,6 +139,16 @@ def _read(path: Path, records: bool) -> tuple[dict[str, Any], bytes, int, str | 
             f"trace '{path}' has a damaged header ({error}), without which its records tell "
             "nothing: record it anew"
         ) from error
+
+
+def _at_most(file: BinaryIO, count: int) -> bytes:
+    """What there is of ``count`` bytes. ``read`` would make room first for all that are asked for,
+    4 GiB if a damaged file says so."""
+    pieces = []
+    while count > 0 and (piece := file.read(min(count, 1 << 20))):
+        pieces.append(piece)
+        count -= len(piece)
+    return b"".join(pieces)
 
 
 def _decoded(packed: bytes) -> dict[str, Any]:
