@@ -4,8 +4,9 @@
         [--turn 300] [--stop-after N] [--only NAME,...] [--page]
 
 FOLDER/results.json says how long each target has run, over all calls, in seconds of processor time:
-it may run beside other work. The next call goes on there, from the inputs that were found. A target that an input gets the better of has its input kept in
-FOLDER/TARGET/ and starts again from nought, for it is another program once it is mended. Exit
+it may run beside other work. The next call goes on there, from the inputs that were found. A target
+that an input gets the better of has its input kept in FOLDER/TARGET/ and starts again from nought,
+for it is another program once it is mended. Exit
 status 1 if there was one.
 """
 
