@@ -47,13 +47,20 @@ prerequisites:
 	  echo "error: no C++ compiler was found: install one (on Debian: g++) or set CXX=..." >&2; exit 1
 
 $(BIN)/python: | prerequisites
-	"$(PYTHON)" -m venv "$(VENV)"
+	@"$(PYTHON)" -m venv "$(VENV)"
 
 $(VENV)/.installed: $(SOURCES) | $(BIN)/python
-	$(BIN)/pip install --quiet '.[test]'
+	@echo "installing tvm-dtr and TVM into $(VENV); the first time this takes a minute or two"
+	@$(BIN)/pip install --quiet .
 	@touch $@
 
-$(VENV)/.tools: pyproject.toml $(VENV)/.installed
+# What only the tests need is half of the download.
+$(VENV)/.test: pyproject.toml $(VENV)/.installed
+	@echo "installing what the tests need into $(VENV)"
+	@$(BIN)/pip install --quiet 'tvm-dtr[test]'
+	@touch $@
+
+$(VENV)/.tools: pyproject.toml $(VENV)/.test
 	$(BIN)/pip install --quiet 'tvm-dtr[dev]'
 	@touch $@
 
@@ -66,13 +73,14 @@ demo: install
 	  -o demo/$(DEMO_MODEL).tdtr
 	$(BIN)/tvm-dtr run demo/$(DEMO_MODEL).tdtr --memory-budget $(DEMO_BUDGET) \
 	  --steps $(DEMO_STEPS) --json demo/result.json --plot demo/memory.png --plot demo/memory.svg
+	@echo "see demo/memory.png; 'source $(BIN)/activate' for the command tvm-dtr, and README.md for more"
 
 # Files in the order of tests/python/conftest.py, which has the long ones first.
 SHARED := -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
 # From outside the source folder, so that the tests and the processes they start import the
 # installed package. One thread for each of the processes that share the cores.
-test: install
+test: $(VENV)/.test
 	cd $(VENV) && TVM_NUM_THREADS=1 bin/pytest -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) \
 	  $(CURDIR)/tests/python $(SHARED) $(PYTEST_ARGS)
 
@@ -124,7 +132,7 @@ cuda-check:
 # 100,000 cases take about an hour; what is done stays in soak.json, and the next call goes on there.
 SOAK_PROGRAMS ?= 1000
 SOAK_CASES ?= 100
-soak: install
+soak: $(VENV)/.test
 	cd $(VENV) && bin/python $(CURDIR)/tests/python/soak.py --programs $(SOAK_PROGRAMS) \
 	  --cases $(SOAK_CASES) --state $(CURDIR)/soak.json
 

@@ -1,12 +1,13 @@
 """How good advice is: predicted slowdown and feasibility against runs, on random budgets.
 
-    python benchmarks/advise.py [--pairs 30] [--models resnet20,gpt]
+    TVM_NUM_THREADS=1 python benchmarks/advise.py [--pairs 30] [--models resnet20,gpt]
 
 Writes benchmarks/results/advise.json and .md, and goes on from what is there (--anew starts over).
-For each model one step is profiled, as ``tvm-dtr advise`` does; budgets are drawn, three in four
-between the smallest that works by the simulation and the peak, one in four below the smallest.
+For each model a few steps are profiled, as ``tvm-dtr advise`` does; budgets are drawn, three in
+four between the smallest that works by the simulation and the peak, one in four below the smallest.
 Each pair runs: steps within the budget and without one in turn, medians of those after the third,
-by when the machine has chosen its policy for good. Some 10 minutes on two cores.
+by when the machine has chosen its policy for good. Some 10 minutes; ``--seconds`` ends earlier, and
+the next call goes on there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
+import os
 import random
 import statistics
 import time
@@ -102,6 +105,7 @@ class Model:
             "policy": policy,
             "feasibility_right": (point.slowdown is None) == (slowdown is None),
             "advice_seconds": self.advice_seconds,
+            "threads": int(os.environ["TVM_NUM_THREADS"]),
         }
 
 
@@ -123,7 +127,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
     lines = [
         "# Advice against runs",
         "",
-        f"By `python benchmarks/advise.py`: {summary(rows)}.",
+        f"By `python benchmarks/advise.py` on {rows[0]['threads']} thread(s): {summary(rows)}.",
         "",
         "| model | batch | budget, of the peak | predicted | measured | policies | advice took |",
         "|---|--:|--:|--:|--:|---|--:|",
@@ -144,10 +148,11 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=30)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--anew", action="store_true", help="measure again what is there")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no pair after them")
     parser.add_argument("--json", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     names = arguments.models.split(",")
@@ -155,12 +160,15 @@ def main() -> None:
     there = arguments.json.exists() and not arguments.anew
     rows = json.loads(arguments.json.read_text())["rows"] if there else []
     done = {(row["model"], row["pair"]) for row in rows}
+    end = time.monotonic() + arguments.seconds
     for name in names:
         wanted = [i for model, i in pairs if model == name and (name, i) not in done]
-        if not wanted:
+        if not wanted or time.monotonic() > end:
             continue
         model = Model(name)
         for index in wanted:
+            if time.monotonic() > end:
+                break
             rows.append(model.row(arguments.seed, index, arguments.rounds))
             print(rows[-1], flush=True)
             write(arguments.json, rows)

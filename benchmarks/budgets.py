@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
 import platform
 import statistics
 import time
@@ -23,6 +22,7 @@ from tvm_dtr import models
 from tvm_dtr.cli.files import replacing, write_rows
 from tvm_dtr.cli.synthetic import synthetic_inputs
 from tvm_dtr.errors import BudgetError, ThrashError
+from tvm_dtr.threads import cores
 from tvm_dtr.verify import StockVM, Verifier
 
 MODELS = "resnet20,resnet32,resnet110,vgg16,mobilenet"
@@ -174,8 +174,7 @@ def machine() -> str:
         if line.startswith("model name"):
             model = line.split(":", 1)[1].strip()
             break
-    cores = os.cpu_count()  # not the affinity, which TVM narrows
-    return f"{model}, {cores} cores, {platform.system()}, Python {platform.python_version()}"
+    return f"{model}, {cores()} cores, {platform.system()}, Python {platform.python_version()}"
 
 
 def _markdown_row(row: dict[str, Any]) -> str:

@@ -21,18 +21,20 @@ from .errors import (
     ThrashError,
     UsageError,
 )
-from .threads import default_threads
+from .threads import cores
 
 # Read by TVM when it starts its worker threads. Unless it stands here, TVM also asks the system at
 # each kernel how many processors there are, which reads a file: 6 % of a Tree-LSTM's step.
-os.environ.setdefault(
-    "TVM_NUM_THREADS", os.environ.get("OMP_NUM_THREADS") or str(default_threads())
-)
+os.environ.setdefault("TVM_NUM_THREADS", os.environ.get("OMP_NUM_THREADS") or str(cores()))
 
 # How often TVM's worker threads yield before they sleep; read when they start. With TVM's 300000
 # they keep their cores in the kernel, which interrupts them each time the arena moves pages: an
 # LSTM at half its peak took 1.5 times as long. Without a budget the difference is within 4 %.
 os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "100")
+
+# A folder that TVM makes when it is imported, for files of its tutorials: ~/.tvm_test_data unless
+# it stands here, and then no import where the home folder is read-only or missing.
+os.environ.setdefault("TEST_DATA_ROOT_PATH", "/tmp")
 
 if TYPE_CHECKING:
     from .builder import build, make_training_step

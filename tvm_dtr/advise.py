@@ -1,7 +1,7 @@
 """What budget to choose: predicted slowdown over the budget, its knee, and the largest batch.
 
 Everything is a replay of the step on the VM's own runtime without its kernels; times come from
-one profiled step where there is one, else from the costs stored with the program.
+profiled steps where there are some, else from the costs stored with the program.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from . import _core
 from .errors import BudgetError
 from .replay import AUTO_POLICIES, STEPS, better_policy
+from .threads import cores
 
 ACCEPTABLE_SLOWDOWN = 1.2  # what `--memory-budget auto` takes at most
 POINTS = 17  # of a curve
@@ -69,6 +70,7 @@ def predict(
     seconds: Sequence[float] | None = None,
     step_seconds: float | None = None,
     measured: _core.Replay | None = None,
+    beside: float = 0.0,
     policies: Sequence[str] = AUTO_POLICIES,
 ) -> Point:
     """What the best policy does under a budget.
@@ -77,11 +79,13 @@ def predict(
     what the ops do not account for included. Without them, the costs stored with the program.
     measured: the step with costs as a machine has them after its first steps, by which it then
     chooses the policy anew; whether a budget works at all it finds by those stored.
+    beside: seconds that running an op again takes besides its kernel: the evictions that made it
+    necessary, finding places, moving pages.
     """
-    point = _best_point(replay, budget, seconds, step_seconds, policies)
+    point = _best_point(replay, budget, seconds, step_seconds, beside, policies)
     if measured is None or point.slowdown is None:
         return point
-    settled = _best_point(measured, budget, seconds, step_seconds, policies)
+    settled = _best_point(measured, budget, seconds, step_seconds, beside, policies)
     return point if settled.slowdown is None else settled
 
 
@@ -90,6 +94,7 @@ def _best_point(
     budget: int,
     seconds: Sequence[float] | None,
     step_seconds: float | None,
+    beside: float,
     policies: Sequence[str],
 ) -> Point:
     best: dict[str, Any] | None = None
@@ -105,7 +110,7 @@ def _best_point(
         return Point(budget, None, None)
     slowdown = best["slowdown"]
     if seconds:
-        again = sum(seconds[op] for kind, op in best["events"] if kind == "rematerialize")
+        again = sum(seconds[op] + beside for kind, op in best["events"] if kind == "rematerialize")
         slowdown = 1 + again / max(step_seconds or 0.0, sum(seconds))
     return Point(budget, slowdown, name, best["rematerializations"])
 
@@ -116,6 +121,7 @@ def slowdown_curve(
     seconds: Sequence[float] | None = None,
     step_seconds: float | None = None,
     measured: _core.Replay | None = None,
+    beside: float = 0.0,
     points: int = POINTS,
 ) -> Curve:
     """Predictions at ``points`` budgets between the smallest that works and the peak; arguments as
@@ -125,9 +131,9 @@ def slowdown_curve(
         {smallest + round((peak - smallest) * i / (points - 1)) for i in range(points)},
         reverse=True,
     )
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         found = list(
-            pool.map(lambda b: predict(replay, b, seconds, step_seconds, measured), budgets)
+            pool.map(lambda b: predict(replay, b, seconds, step_seconds, measured, beside), budgets)
         )
     return Curve(peak, smallest, found)
 
@@ -136,7 +142,7 @@ def smallest_budgets(replay: _core.Replay, peak: int) -> list[int]:
     """The smallest budget that works, under each of the policies that ``auto`` tries first; at
     most the peak, which needs no reserve, for nothing is evicted."""
     tolerance = max(65536, peak // _TOLERANCE)
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         return list(
             pool.map(
                 lambda policy: min(

@@ -1,7 +1,8 @@
-"""How many threads kernels get by default."""
+"""How many threads kernels get by default, and how many cores other work may take."""
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -19,6 +20,13 @@ def default_threads(system: Path = _SYSTEM) -> int:
     cores = {_siblings(system, processor) or str(processor) for processor in allowed}
     quota = _quota(system / "fs/cgroup")
     return max(1, min(len(cores), int(quota) if quota is not None else len(cores)))
+
+
+@functools.cache
+def cores() -> int:
+    """``default_threads`` of when this package was imported: TVM changes its thread's affinity as
+    it starts its own threads."""
+    return default_threads()
 
 
 def _siblings(system: Path, processor: int) -> str:

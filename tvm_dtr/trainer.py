@@ -317,12 +317,15 @@ class Trainer:
 
     @contextlib.contextmanager
     def _stopping_on_signals(self) -> Iterator[None]:
-        """The first SIGINT or SIGTERM stops after the step; a second one acts as without us."""
+        """The first SIGINT or SIGTERM stops after the step; a second one acts as without us.
+
+        A signal that the process ignores (under nohup, or behind ``&`` in a script) stays ignored.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield  # only the main thread may set handlers
             return
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        previous = {number: signal.getsignal(number) for number in numbers}
+        previous = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+        previous = {n: old for n, old in previous.items() if old is not signal.SIG_IGN}
 
         def handler(number: int, *_: Any) -> None:
             self.stop()
@@ -330,7 +333,7 @@ class Trainer:
             for number, old in previous.items():
                 signal.signal(number, old)
 
-        for number in numbers:
+        for number in previous:
             signal.signal(number, handler)
         try:
             yield

@@ -17,6 +17,7 @@ from tvm_dtr.advise import (
     slowdown_curve,
 )
 from tvm_dtr.cli import main
+from tvm_dtr.cli.advise import profiled_step
 from tvm_dtr.cli.synthetic import synthetic_inputs
 from tvm_dtr.measured_costs import with_costs
 from tvm_dtr.replay import replay_of, step_boundary
@@ -58,6 +59,23 @@ def test_measured_times_weigh_what_is_recomputed(program, curve):
     assert even.slowdown == pytest.approx(1 + even.rematerializations / ops)
     slow = predict(program.replay, budget, [1e-3] * ops, step_seconds=2e-3 * ops)
     assert slow.slowdown - 1 == pytest.approx((even.slowdown - 1) / 2)
+    dear = predict(program.replay, budget, [1e-3] * ops, beside=1e-3)
+    assert dear.slowdown - 1 == pytest.approx(2 * (even.slowdown - 1))
+
+
+def test_a_profile_has_the_time_besides_kernels_of_each_op_run_again(program, monkeypatch):
+    seconds, step_seconds, _, beside = profiled_step(program)
+    assert len(seconds) == len(program.graph.ops) and sum(seconds) < step_seconds
+    assert 0 <= beside < step_seconds
+
+    class Refusing(tvm_dtr.VirtualMachine):
+        def __init__(self, program, memory_budget=None):
+            if memory_budget is not None:
+                raise tvm_dtr.BudgetError("too small", budget_bytes=memory_budget)
+            super().__init__(program)
+
+    monkeypatch.setattr(tvm_dtr, "VirtualMachine", Refusing)
+    assert profiled_step(program)[-1] == 0
 
 
 def test_the_policy_is_the_one_that_measured_costs_choose(program, curve):

@@ -12,7 +12,7 @@ import zipfile
 import pytest
 
 from tvm_dtr.builder import make_training_step
-from tvm_dtr.cli import main
+from tvm_dtr.cli import main, measure
 from tvm_dtr.errors import ModelError
 
 COMMAND = [sys.executable, "-m", "tvm_dtr.cli"]
@@ -73,6 +73,15 @@ def test_run_fills_the_result_fields(folder, peak_bytes):
     assert tight["evictions"] > 0
     assert plain["slowdown"] == 1.0
     assert tight["slowdown"] == tight["step_seconds"] / plain["step_seconds"]
+
+
+@pytest.mark.parametrize(("slowdown", "told"), [(0.5, True), (0.95, False), (1.2, False)])
+def test_a_slowdown_that_other_work_has_spoilt_is_told(folder, monkeypatch, capsys, slowdown, told):
+    monkeypatch.setattr(
+        measure, "fill_slowdown", lambda runs: runs[-1].row.update(slowdown=slowdown)
+    )
+    run_rows(folder, "80%")
+    assert ("note: a budget makes no step that much faster" in capsys.readouterr().out) == told
 
 
 def test_profile_is_a_table_and_in_the_json(folder, peak_bytes, capsys):

@@ -25,6 +25,13 @@ def test_importing_it_does_not_import_tvm():
     assert run("import sys, tvm_dtr; print('tvm' in sys.modules)").stdout == "False\n"
 
 
+def test_tvm_imports_where_there_is_no_home_folder():
+    """TVM makes a folder there when imported; in containers home is often / and read-only."""
+    code = "import os; os.environ['HOME'] = '/proc/nowhere'; import tvm_dtr, tvm"
+    done = run(code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_version_is_the_distribution_s():
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     assert re.search(r'^version = "(.*)"$', project, re.MULTILINE)[1] == tvm_dtr.__version__

@@ -37,10 +37,18 @@ def test_the_python_example(capsys, tmp_path):
 
 def test_the_command_lines(capsys):
     lines = re.findall(r"^    tvm-dtr (.*)$", README, re.MULTILINE)
-    assert [line.split()[0] for line in lines] == ["models", "build", "run"]
+    assert [line.split()[0] for line in lines] == [
+        "models",
+        "build",
+        "run",
+        "run",
+        "train",
+        "export",
+    ]
     for line in smaller("\n".join(lines)).splitlines():
         assert main(shlex.split(line)) == 0
     assert "are bitwise those of TVM's own VM" in capsys.readouterr().out
+    assert Path("report/report.html").exists() and Path("trained.onnx").exists()
 
 
 def test_links_lead_somewhere():

@@ -1,6 +1,7 @@
 """tvm_dtr.simulate: its rows, against replays called directly, and what it refuses."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from graph_chain import chain_graph
 import tvm_dtr
 from tvm_dtr.errors import UsageError
 from tvm_dtr.replay import AUTO_POLICIES, replay_of
-from tvm_dtr.simulation import Trace, load_trace
+from tvm_dtr.simulation import Trace, load_trace, simulator
 
 LOGS = Path(__file__).resolve().parents[3] / "shared" / "data" / "dtr-logs"
 FIELDS = {
@@ -84,6 +85,21 @@ def test_threads_change_nothing_but_the_time(graph_file):
         return [{k: v for k, v in row.items() if k != "planning_seconds"} for row in rows]
 
     assert decisions(1) == decisions(4)
+
+
+@pytest.mark.parametrize(("jobs", "threads"), [(None, 3), (5, 5)])
+def test_as_many_threads_as_cores_unless_told(graph_file, monkeypatch, jobs, threads):
+    asked = []
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, workers):
+            asked.append(workers)
+            super().__init__(workers)
+
+    monkeypatch.setattr(simulator, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(simulator, "cores", lambda: 3)
+    tvm_dtr.simulate(graph_file, policies=["lru"], budgets=["90%"], jobs=jobs)
+    assert asked == [threads]
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,20 @@ def test_quota_of_an_old_control_group(system, quota, threads):
     assert default_threads(system) == threads
 
 
+def test_cores_are_those_of_the_import():
+    """TVM's own threads and whatever else changes the affinity later have no say."""
+    code = (
+        "import os, tvm_dtr; from tvm_dtr.threads import cores, default_threads\n"
+        "before = default_threads(); os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "print(before, default_threads(), cores())"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    before, after, cores = map(int, printed.split())
+    assert (after, cores) == (1, before)
+
+
 @pytest.mark.parametrize(
     ("given", "threads"),
     [({}, None), ({"TVM_NUM_THREADS": "1"}, 1), ({"OMP_NUM_THREADS": "1"}, 1)],

@@ -167,6 +167,21 @@ def test_a_signal_stops_after_the_step_and_saves(built, tmp_path, number):
     assert [p.name for p in run.folder.checkpoints()] == ["step-000000003.ckpt"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_is_ignored_stays_ignored(built, number):
+    class Interrupt(tvm_dtr.Callback):
+        def on_step(self, trainer, record, outputs):
+            os.kill(os.getpid(), number)
+
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        run = trainer(built, callbacks=[Interrupt()])
+        assert not run.run()["stopped"] and run.stop_signal is None
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
 def test_killed_at_random_moments(built, tmp_path):
     built.save(tmp_path / "p.tdtr")
     command = [

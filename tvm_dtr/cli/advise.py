@@ -12,7 +12,7 @@ from tvm_dtr.cli import arguments as args
 from tvm_dtr.cli.build import open_program
 from tvm_dtr.cli.files import check_outputs, write_rows
 from tvm_dtr.cli.report import mebibytes, print_table, progress
-from tvm_dtr.errors import UsageError
+from tvm_dtr.errors import BudgetError, ThrashError, UsageError
 
 
 def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
@@ -20,7 +20,8 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         "advise",
         parents=[everywhere],
         help="predict what budgets cost, and recommend one",
-        description="Run one step without a budget, then predict the slowdown of smaller ones.",
+        description="Run a few steps, without a budget and within one, then predict what budgets "
+        "cost.",
     )
     parser.add_argument("program", metavar="PROGRAM_OR_ONNX", help="a program or an ONNX file")
     parser.add_argument(
@@ -30,7 +31,7 @@ def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
         "--profile",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="take times from a step run now (default), or from when the program was built",
+        help="take times from steps run now (default), or from when the program was built",
     )
     args.add_build_options(parser)
     args.add_require_sha256(parser)
@@ -47,7 +48,7 @@ def advise(arguments: argparse.Namespace) -> int:
     from tvm_dtr.report.data import advice
 
     peak = program.unbudgeted_peak_bytes
-    with progress("running a step"):
+    with progress("running a few steps"):
         profile = profiled_step(program) if arguments.profile else ()
     with progress("simulating budgets"):
         curve = slowdown_curve(program.replay, peak, *profile)
@@ -76,9 +77,10 @@ def _memory(text: str | None) -> int | None:
     return budget.bytes
 
 
-def profiled_step(program: Any) -> tuple[list[float], float, Any]:
+def profiled_step(program: Any) -> tuple[list[float], float, Any, float]:
     """(seconds of each op of the graph, seconds of the step, the graph's replay with the costs of
-    its kernels), of the second step of a run without a budget on made-up data."""
+    its kernels), of the second step of a run without a budget on made-up data; and the seconds that
+    running an op again takes besides its kernel, of a short run within one."""
     import tvm_dtr
     from tvm_dtr.cli.synthetic import synthetic_inputs
     from tvm_dtr.measured_costs import with_costs
@@ -99,8 +101,34 @@ def profiled_step(program: Any) -> tuple[list[float], float, Any]:
     seconds = [0.0] * len(program.graph.ops)
     for op, run in zip(order, step.runs, strict=True):
         seconds[op] = run.duration / 1e9
-    measured = with_costs(program.graph, vm.measured_costs())
-    return seconds, vm.stats["step_seconds"], replay_of(measured, *step_boundary(program))
+    measured = replay_of(with_costs(program.graph, vm.measured_costs()), *step_boundary(program))
+    stats = vm.stats
+    del vm  # its memory goes before the next machine asks for some
+    beside = _beside_kernels(program, inputs, _besides(stats))
+    return seconds, stats["step_seconds"], measured, beside
+
+
+def _besides(stats: dict[str, Any]) -> float:
+    own: float = stats["step_seconds"] - stats["compute_seconds"] - stats["remat_seconds"]
+    return own
+
+
+def _beside_kernels(program: Any, inputs: dict[str, Any], free: float) -> float:
+    """Seconds for each op that runs again, halfway between the smallest budget and the peak, by
+    what a step takes besides kernels; ``free``: what it takes so without a budget."""
+    import tvm_dtr
+    from tvm_dtr.advise import smallest_budgets
+
+    peak = program.unbudgeted_peak_bytes
+    budget = (min(smallest_budgets(program.replay, peak)) + peak) // 2
+    try:
+        vm = tvm_dtr.VirtualMachine(program, memory_budget=budget)
+        for _ in range(3):  # by the third the policy is chosen for good
+            vm.step(**inputs)
+    except (BudgetError, ThrashError):
+        return 0.0
+    again = vm.stats["rematerializations"]
+    return max(0.0, _besides(vm.stats) - free) / again if again else 0.0
 
 
 def _row(point: Any, model: str, curve: Any) -> dict[str, Any]:

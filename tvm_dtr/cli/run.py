@@ -265,9 +265,18 @@ def _print_runs(runs: list[measure.Run]) -> None:
     print_table(title, columns, [_cells(run.row) for run in runs])
     if runs[-1].row["policy_reason"] is not None:
         print(f"policy {runs[-1].row['policy_reason']}")
+    if _disturbed(runs[-1].row["slowdown"]):
+        print(
+            "note: a budget makes no step that much faster; other work kept the processors busy "
+            "during the run without a budget: run again for a slowdown to rely on"
+        )
     if runs[-1].row["verified"]:
         count = runs[-1].row["verified_tensors"]
         print(f"verified: {count} tensors of every step are bitwise those of TVM's own VM")
+
+
+def _disturbed(slowdown: float | None) -> bool:
+    return slowdown is not None and slowdown < 0.9
 
 
 def _label(row: dict[str, Any]) -> str:

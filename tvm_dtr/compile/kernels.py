@@ -16,6 +16,7 @@ from tvm.contrib import cc
 
 from tvm_dtr.errors import ProgramError, UsageError
 from tvm_dtr.progress import Progress
+from tvm_dtr.threads import cores
 
 from .cache import KernelCache
 from .codegen import compile_primitive, reason_of
@@ -98,7 +99,7 @@ def _compile(
     jobs: int | None,
     finished: Callable[[CompiledKernel], None],
 ) -> None:
-    workers = min(jobs or os.cpu_count() or 1, os.cpu_count() or 1)
+    workers = min(jobs or cores(), os.cpu_count() or 1)
     workers = min(workers, len(missing) // _KERNELS_PER_WORKER)
     if workers > 1:
         with WorkerPool(workers, folder) as pool:

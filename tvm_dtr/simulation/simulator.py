@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +13,7 @@ from .. import _core
 from ..budget import parse_budget
 from ..errors import UsageError
 from ..replay import arena_for, auto_policies, better_policy
+from ..threads import cores
 from .trace import Trace, as_trace
 
 DEFAULT_POLICIES = ("dtr-eq", "dtr", "dtr-up", "dtr-local", "lru", "size", "msps")
@@ -83,7 +83,7 @@ def simulate(
         peak = trace.unbudgeted_peak_bytes
         for policy in policies:
             cases += [(trace, policy, size.resolve(peak) or 0, settings) for size in sizes]
-    return _run_all(cases, jobs or os.cpu_count() or 1, progress or (lambda done, total: None))
+    return _run_all(cases, jobs or cores(), progress or (lambda done, total: None))
 
 
 def _check(policies: Sequence[str], settings: Settings) -> None:
