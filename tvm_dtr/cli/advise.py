@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from tvm_dtr.cli.build import open_program
 from tvm_dtr.cli.files import check_outputs, write_rows
 from tvm_dtr.cli.report import mebibytes, print_table, progress
 from tvm_dtr.errors import BudgetError, ThrashError, UsageError
+
+_STEPS_WITHIN = 5
 
 
 def add_command(commands: Any, everywhere: argparse.ArgumentParser) -> None:
@@ -114,21 +117,23 @@ def _besides(stats: dict[str, Any]) -> float:
 
 
 def _beside_kernels(program: Any, inputs: dict[str, Any], free: float) -> float:
-    """Seconds for each op that runs again, halfway between the smallest budget and the peak, by
-    what a step takes besides kernels; ``free``: what it takes so without a budget."""
+    """Seconds for each op that runs again, by what a step takes besides kernels within a budget a
+    quarter of the way from the smallest to the peak; ``free``: what it takes so without one."""
     import tvm_dtr
     from tvm_dtr.advise import smallest_budgets
 
     peak = program.unbudgeted_peak_bytes
-    budget = (min(smallest_budgets(program.replay, peak)) + peak) // 2
+    smallest = min(smallest_budgets(program.replay, peak))
+    found = []
     try:
-        vm = tvm_dtr.VirtualMachine(program, memory_budget=budget)
-        for _ in range(3):  # by the third the policy is chosen for good
+        vm = tvm_dtr.VirtualMachine(program, memory_budget=smallest + (peak - smallest) // 4)
+        for _ in range(_STEPS_WITHIN):
             vm.step(**inputs)
+            again = vm.stats["rematerializations"]
+            found.append(max(0.0, _besides(vm.stats) - free) / again if again else 0.0)
     except (BudgetError, ThrashError):
         return 0.0
-    again = vm.stats["rematerializations"]
-    return max(0.0, _besides(vm.stats) - free) / again if again else 0.0
+    return statistics.median(found[2:])  # by then the policy is chosen for good
 
 
 def _row(point: Any, model: str, curve: Any) -> dict[str, Any]:
