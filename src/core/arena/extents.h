@@ -18,18 +18,19 @@ class Extents {
   void Add(uintptr_t start, uint64_t bytes) {
     bytes_ += bytes;
     auto next = by_start_.lower_bound(start);
+    const bool before_next = next != by_start_.end() && start + bytes == next->first;
     if (next != by_start_.begin()) {
       auto previous = std::prev(next);
       if (previous->first + previous->second == start) {
-        start = previous->first;
         bytes += previous->second;
-        Forget(previous);
+        if (before_next) {
+          bytes += next->second;
+          Forget(next);
+        }
+        return Change(previous, previous->first, bytes);
       }
     }
-    if (next != by_start_.end() && start + bytes == next->first) {
-      bytes += next->second;
-      Forget(next);
-    }
+    if (before_next) return Change(next, start, bytes + next->second);
     Note(start, bytes);
   }
 
@@ -38,8 +39,12 @@ class Extents {
     auto fit = by_size_.lower_bound({bytes, 0});
     if (fit == by_size_.end()) return false;
     auto [size, first] = *fit;
-    Forget(by_start_.find(first));
-    if (size > bytes) Note(first + bytes, size - bytes);
+    auto run = by_start_.find(first);
+    if (size > bytes) {
+      Change(run, first + bytes, size - bytes);
+    } else {
+      Forget(run);
+    }
     bytes_ -= bytes;
     *start = first;
     return true;
@@ -98,6 +103,18 @@ class Extents {
   void Note(uintptr_t start, uint64_t bytes) {
     by_start_.emplace(start, bytes);
     by_size_.emplace(bytes, start);
+  }
+  // The run becomes one that overlaps it, in its place among the others; allocates nothing.
+  void Change(ByStart::iterator run, uintptr_t start, uint64_t bytes) {
+    auto sized = by_size_.extract({run->second, run->first});
+    sized.value() = {bytes, start};
+    by_size_.insert(std::move(sized));
+    run->second = bytes;
+    if (run->first == start) return;
+    auto behind = std::next(run);
+    auto moved = by_start_.extract(run);
+    moved.key() = start;
+    by_start_.insert(behind, std::move(moved));
   }
   void Forget(ByStart::iterator run) {
     by_size_.erase({run->second, run->first});

@@ -16,6 +16,7 @@ template <typename Form, bool kDescendants>
 class NeighbourhoodScore {
  public:
   static constexpr Ties kTies = Ties::kFirst;
+  static constexpr bool kTracked = true;
   static constexpr bool kBounded = true;
 
   Line Bound(const Graph::Candidate& c) const { return Form::Of(c, AtLeastTiny(c.cost)); }

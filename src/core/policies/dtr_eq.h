@@ -11,6 +11,7 @@ namespace dtr {
 class DtrEq {
  public:
   static constexpr Ties kTies = Ties::kFirst;
+  static constexpr bool kTracked = false;
   static constexpr bool kBounded = false;
   Line Bound(const Graph::Candidate& c) const {
     return {c.bytes / AtLeastTiny(c.cost), c.last_access, 0};

@@ -10,6 +10,7 @@ namespace dtr {
 class LocalScore {
  public:
   static constexpr Ties kTies = Ties::kFirst;
+  static constexpr bool kTracked = true;
   static constexpr bool kBounded = false;
   void OnCreate(const Graph&, StorageId) {}
   void OnEvict(const Graph&, StorageId) {}

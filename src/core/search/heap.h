@@ -1,10 +1,11 @@
 // Kinetic search: a tournament of lines, re-keyed where something changed. O(log n) amortised.
 //
-// Keys are brought up to date for storages that became evictable again (which covers every new
-// access) and for those that the score names as affected by a rematerialization. Others may be
-// stale; a key that promises too much is found out when it wins, so only one that promises too
-// little can hide (dtr-eq: next to the component, but not to the storage, that a
-// rematerialization made cheaper).
+// Keys are made for storages that became evictable and brought up to date for those that the score
+// names as affected by a rematerialization. Others may be stale; a key that promises too much (a
+// later access, dearer neighbours) is found out when it wins, so only one that promises too
+// little can hide. Where the score does not name all that are affected (dtr-eq: next to the
+// component, but not to the storage, that a rematerialization made cheaper), keys are brought up to
+// date with every access, which finds most of them.
 #ifndef TVM_DTR_CORE_SEARCH_HEAP_H_
 #define TVM_DTR_CORE_SEARCH_HEAP_H_
 
@@ -21,8 +22,10 @@ class HeapPolicy : public ScoredPolicy<Score> {
   HeapPolicy() : large_(Score::kTies), small_(Score::kTies) {}
 
   StorageId SelectVictim(const Graph& graph, double clock, uint64_t smallest) override {
-    smallest_ = static_cast<double>(smallest);
-    graph.DrainRelisted([&](StorageId s) { Rekey(graph, s); });
+    Resize(graph, static_cast<double>(smallest));
+    graph.DrainRelisted([&](StorageId s) {
+      if (!StillPromised(s)) Rekey(graph, s);
+    });
     for (StorageId s : changed_) Rekey(graph, s);
     changed_.clear();
     StorageId victim = Best(graph, clock, &large_);
@@ -51,10 +54,21 @@ class HeapPolicy : public ScoredPolicy<Score> {
   void Note(StorageId s) {
     if (large_.Contains(s) || small_.Contains(s)) changed_.push_back(s);
   }
+  // One that was only in use is younger than its key tells, which promises too much and shows when
+  // it wins: most storages are used several times before that, and are brought up to date once.
+  bool StillPromised(StorageId s) const {
+    return Score::kTracked && Score::kTies == Ties::kFirst &&
+           (large_.Contains(s) || small_.Contains(s));
+  }
+  void Resize(const Graph& graph, double smallest) {
+    if (smallest == smallest_) return;
+    smallest_ = smallest;
+    for (const Graph::Candidate& c : graph.evictable()) Rekey(graph, c.storage);
+  }
   void Rekey(const Graph& graph, StorageId s) {
     if (s >= graph.storage_capacity()) return;
     uint32_t index = graph.storage(s).evictable_index;
-    if (index == kNone) return;
+    if (index == kNone) return Remove(s);  // it is made a key when it is listed again
     const Graph::Candidate& c = graph.evictable()[index];
     bool large = c.bytes >= smallest_;
     (large ? small_ : large_).Remove(s);

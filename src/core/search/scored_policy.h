@@ -1,5 +1,6 @@
 // A policy made of a score and a search over it. A Score offers
 //   static constexpr Ties kTies
+//   static constexpr bool kTracked                whether ForEachAffected names all of them
 //   static constexpr bool kBounded                whether it has Promise and ExactUnlessBelow,
 //                                                 where Exact is dear (policies/dtr.h)
 //   Line Bound(const Graph::Candidate&)           at least Exact, cheap
