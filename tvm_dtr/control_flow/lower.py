@@ -11,6 +11,7 @@ from tvm import relay
 
 from ..autodiff import inline_composites
 from ..relay_graph import Expr, post_order, rebuild, substitute
+from ..relay_ops import use_own_kernels
 from .definitions import (
     CONDITION,
     INDEX,
@@ -49,8 +50,9 @@ class _Lowering:
         self.globals: dict[str, relay.GlobalVar] = {}
 
     def resolve(self, roots: list[Expr]) -> list[Expr]:
-        """``roots`` with composites spliced in and calls of control flow going to functions."""
-        roots = inline_composites(roots)
+        """``roots`` with composites spliced in, their kernels chosen, and calls of control flow
+        going to functions."""
+        roots = self._with_own_kernels(inline_composites(roots))
         table: dict[Expr, Expr] = {}
         for expr in post_order(roots):
             new = rebuild(expr, table.__getitem__)
@@ -58,6 +60,15 @@ class _Lowering:
                 new = relay.Call(self._function(expr), new.args, span=new.span)
             table[expr] = new
         return [table[root] for root in roots]
+
+    def _with_own_kernels(self, roots: list[Expr]) -> list[Expr]:
+        """As for straight lines. Products take transposed operands as they are, so no iteration
+        transposes what it has or holds a transposed weight."""
+        calls = set(self.definitions.variables)
+        free = [v for v in relay.analysis.free_vars(relay.Tuple(roots)) if v.name_hint not in calls]
+        typed = self.definitions.graph(free, roots)
+        chosen = use_own_kernels(typed.results)
+        return substitute(chosen, dict(zip(typed.params, free, strict=True)))
 
     def _function(self, call: relay.Call) -> relay.GlobalVar:
         name = call.op.name_hint
