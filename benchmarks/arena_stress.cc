@@ -42,8 +42,8 @@ class Stress {
       ++refused;
       return false;
     }
-    Require(block.bytes - block.shift >= bytes, "a block is too short");
-    auto begin = reinterpret_cast<uintptr_t>(block.data), end = begin + block.bytes - block.shift;
+    Require(block.bytes >= bytes, "a block is too short");
+    auto begin = reinterpret_cast<uintptr_t>(block.data), end = begin + block.bytes;
     auto next = taken_.lower_bound(begin);
     Require(next == taken_.end() || next->first >= end, "two blocks overlap");
     Require(next == taken_.begin() || std::prev(next)->second <= begin, "two blocks overlap");

@@ -1,7 +1,8 @@
 """What fragmentation costs: smallest feasible budgets, and how full an arena is when it refuses.
 
 The first table has, for each trace, the smallest budget at which a step still runs: with memory
-that is only counted (no rounding, no fragmentation), and with each arena and policy beside it.
+that is only counted (no rounding, no fragmentation), with memory that is counted as the paged arena
+rounds sizes, and with each arena and policy beside it.
 The second replays sequences of allocations and frees, those of a step under several budgets with
 memory that is only counted, on arenas of several capacities, and tells how much of the capacity
 was asked for (live bytes and the block that was refused, as requested) when the first request
@@ -39,10 +40,12 @@ from tvm_dtr.simulation import load_trace
 
 CASES = (
     ("counting", "dtr-eq"),
+    ("counting-rounded", "dtr-eq"),
     ("paged", "dtr-eq"),
     ("best-fit", "dtr-eq"),
     ("best-fit", "window"),
 )
+COUNTED = {"counted": "counting", "rounded": "counting-rounded"}
 BUDGETS = (80, 60, 50, 40, 30)  # percent of the peak without a budget
 CAPACITIES = range(60, 101, 5)  # percent of the live bytes at most
 THRASH_LIMIT = 10.0
@@ -81,9 +84,7 @@ def smallest_budgets(name: str, replay: Any, steps: int) -> list[dict[str, Any]]
     options: dict[str, Any] = {"thrash_limit": THRASH_LIMIT, "steps": steps}
     rows: list[dict[str, Any]] = []
     for arena, policy in CASES:
-        smallest = replay.smallest_budget(
-            arena=arena, policy=policy, tolerance=max(peak // 1024, PAGE), **options
-        )
+        smallest = replay.smallest_budget(arena=arena, policy=policy, tolerance=PAGE, **options)
         counted = rows[0]["budget_bytes"] if rows else smallest
         at = {
             percent: replay.run(
@@ -114,11 +115,11 @@ def on_the_machine(name: str, program: Any, rows: list[dict[str, Any]]) -> list[
         for row in rows
         if row["trace"] == name and row["table"] == "smallest"
     }
-    counted = smallest.pop("counting dtr-eq")
+    counted = {at: smallest.pop(f"{arena} dtr-eq") for at, arena in COUNTED.items()}
     found = []
     for method, budget in smallest.items():
         arena, policy = method.split()
-        for at, limit in (("own", budget), ("counted", counted)):
+        for at, limit in (("own", budget), *counted.items()):
             row = {"trace": name, "table": "machine", "method": method, "at": at}
             found.append(row | _machine_row(program, inputs, free, limit, arena, policy))
     return found
@@ -260,15 +261,21 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
         lambda r: f"{r['budget_fraction']:.3f} ({r['over_counted']:.3f})",
     )
     lines += _table(
-        [row for row in rows if row.get("at") != "counted"],
+        [row for row in rows if row.get("at") == "own"],
         "machine",
         "The virtual machine at its own smallest budget of each",
         _outcome,
     )
     lines += _table(
-        [row for row in rows if row.get("at") != "own"],
+        [row for row in rows if row.get("at") == "counted"],
         "machine",
-        "The virtual machine at the smallest budget of counted memory",
+        "The virtual machine at the smallest budget of memory counted to the byte",
+        _outcome,
+    )
+    lines += _table(
+        [row for row in rows if row.get("at") == "rounded"],
+        "machine",
+        "The virtual machine at the smallest budget of memory counted as the paged arena rounds",
         _outcome,
     )
     lines += _table(

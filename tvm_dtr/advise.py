@@ -14,14 +14,13 @@ from typing import Any
 
 from . import _core
 from .errors import BudgetError
-from .replay import AUTO_POLICIES, STEPS, better_policy
+from .replay import AUTO_POLICIES, RESERVE_BYTES, STEPS, better_policy
 from .threads import cores
 
 ACCEPTABLE_SLOWDOWN = 1.2  # what `--memory-budget auto` takes at most
 POINTS = 17  # of a curve
 _LIMIT = 10.0  # recomputation over own work, as in the VM
 _TOLERANCE = 512  # the smallest budget is known to a 512th of the peak
-_RESERVE = 6 * 16384  # a slab for each class of small blocks, as in budget errors
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ def smallest_budgets(replay: _core.Replay, peak: int) -> list[int]:
                         policy=policy,
                         thrash_limit=_LIMIT / 2,
                         tolerance=tolerance,
-                        reserve=_RESERVE,
+                        reserve=RESERVE_BYTES,
                         steps=STEPS,
                     ),
                 ),

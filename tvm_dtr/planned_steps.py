@@ -15,11 +15,10 @@ from .passes.graph import graph_of_program
 from .passes.planners import PLANNERS
 from .passes.rewrite import planned_program
 from .passes.schedule import Schedule
+from .replay import RESERVE_BYTES
 
 DEFAULT_PLANNER = "anneal"
 TIME_LIMIT = 20.0  # seconds
-# Small tensors of the state may lie in other slabs than in the checker's steps.
-_SLAB_RESERVE_BYTES = 6 * 16384
 
 
 def planner_of(policy: str) -> str | None:
@@ -54,7 +53,7 @@ class PlannedSteps:
         """Starts planning, the first time it is called."""
         if self._background is None:
             self._background = BackgroundPlan(
-                graph_of_program(self._program), self._budget - _SLAB_RESERVE_BYTES,
+                graph_of_program(self._program), self._budget - RESERVE_BYTES,
                 self._planner, time_limit=self.time_limit, seed=self._seed,
             )  # fmt: skip
             self.reason = "planning"

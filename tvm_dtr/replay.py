@@ -13,10 +13,10 @@ from .errors import BudgetError, UsageError
 if TYPE_CHECKING:
     from .program import Program
 
-STEPS = 2  # small tensors of the state share slabs with temporaries from the second step on
-# A budget that an error names works with this much less, too: a slab of 16 KiB for each of the
-# arena's six classes of small blocks, which may fill up otherwise than in the replay.
-_SLAB_RESERVE_BYTES = 6 * 16384
+STEPS = 2  # small tensors of the state share pages with temporaries from the second step on
+# A budget that an error names works with this much less, too: pages that blocks share, which may
+# fill up otherwise than in the replay.
+RESERVE_BYTES = 4 * 4096
 _TOLERANCE_BYTES = 65536  # of the smallest budget that an error names
 _NO_LIMIT = 1000.0  # a replay that recomputes more than this is as good as endless
 _WORTH_CHANGING = 0.005  # of slowdown, to leave the default policy
@@ -198,7 +198,7 @@ def _refuse(
     options: dict[str, Any] = {"seed": seed, "tolerance": tolerance}
     # Half the limit: near it a step is chaotic, and must not be what we recommend.
     options["thrash_limit"] = thrash_limit / 2 if thrash_limit > 0 else _NO_LIMIT
-    options.update(reserve=_SLAB_RESERVE_BYTES, steps=STEPS, arena=arena)
+    options.update(reserve=RESERVE_BYTES, steps=STEPS, arena=arena)
     smallest = min(program.replay.smallest_budget(policy=name, **options) for name in names)
     if budget < program.unbudgeted_peak_bytes:  # which needs no reserve, for nothing is evicted
         smallest = min(smallest, program.unbudgeted_peak_bytes)

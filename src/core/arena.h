@@ -1,7 +1,7 @@
 // Where memory comes from: one arena per device, its capacity is the budget.
 //
 // State, in bytes:
-//   active  = live large blocks + slabs with a live small block + external charges
+//   active  = pages with a live block + external charges
 //   mapped  = active + cached                     (what the operating system sees)
 //   mapped <= capacity, always, before and after every call
 #ifndef TVM_DTR_CORE_ARENA_H_
@@ -21,9 +21,8 @@ inline constexpr uint64_t kUnlimited = ~uint64_t{0};
 
 struct Block {
   void* data = nullptr;
-  uint64_t bytes = 0;             // rounded size, what the block costs
+  uint64_t bytes = 0;             // from data on, what was asked for at least
   uint32_t place = ~uint32_t{0};  // the arena's own
-  uint32_t shift = 0;             // data's place in the block: bytes - shift can be used
   explicit operator bool() const { return data != nullptr; }
 };
 
@@ -55,9 +54,11 @@ class Arena {
   virtual bool Charge(uint64_t bytes) = 0;
   virtual void Discharge(uint64_t bytes) = 0;
 
-  // What a block of `bytes` takes of its own, and what allocating one now would add to active():
-  // more if it opens a slab for small blocks, nothing if it fits into an open one.
+  // What a block of `bytes` takes where it shares with no other; what it takes at least, others
+  // having the rest of its pages: live blocks' add up to active() or less; and what allocating one
+  // now would add to active(): a page for a small block, nothing if there is room in shared ones.
   virtual uint64_t RoundedSize(uint64_t bytes) const = 0;
+  virtual uint64_t LeastSize(uint64_t bytes) const { return RoundedSize(bytes); }
   virtual uint64_t BytesToAllocate(uint64_t bytes) const { return RoundedSize(bytes); }
   virtual uint64_t active() const = 0;
   virtual uint64_t mapped() const = 0;
@@ -78,8 +79,8 @@ class Arena {
 
 // `name` as in --arena: "paged" or "best-fit", on the host. `backed` false: addresses without
 // memory behind them, for simulations that must take the same decisions as a real run; these may
-// also ask for "counting", which has no rounding and no fragmentation. Throws std::invalid_argument
-// naming the valid ones.
+// also ask for "counting", which has no rounding and no fragmentation, and "counting-rounded",
+// which rounds as "paged" does. Throws std::invalid_argument naming the valid ones.
 std::unique_ptr<Arena> MakeArena(const std::string& name, uint64_t capacity, bool backed);
 std::vector<std::string> ArenaNames();
 

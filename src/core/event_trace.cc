@@ -140,7 +140,7 @@ void EventTrace::OnFree(StorageId storage, uint64_t bytes, FreeReason reason) {
   OnMemory(runtime_->arena().active());
 }
 
-// Small blocks share slabs, so blocks do not add up to what is in use.
+// Blocks share pages, so blocks do not add up to what is in use.
 void EventTrace::OnMemory(uint64_t active_bytes) {
   if (active_bytes != active_) AddAtOnce(TraceKind::kActive, 0, active_bytes);
   active_ = active_bytes;

@@ -25,7 +25,7 @@ void Runtime::FreeWorkspace(const Block& block) {
 }
 
 Block Runtime::TakeWorkspace(uint64_t bytes, OpId op) {
-  if (kept_workspace_ && kept_workspace_.bytes - kept_workspace_.shift >= bytes) {
+  if (kept_workspace_ && kept_workspace_.bytes >= bytes) {
     Block block = kept_workspace_;
     kept_workspace_ = Block();
     return block;
@@ -37,9 +37,7 @@ Block Runtime::TakeWorkspace(uint64_t bytes, OpId op) {
 // As much as the op asked for, though the block may be longer: a kernel that takes more is told.
 Block Runtime::WorkspaceOf(const Op& op) const {
   Block block = workspace_;
-  if (!block) return block;
-  block.bytes = std::min(block.bytes, std::max(arena_->RoundedSize(op.workspace_bytes),
-                                               op.workspace_bytes + block.shift));
+  if (block) block.bytes = std::min(block.bytes, arena_->LeastSize(op.workspace_bytes));
   return block;
 }
 

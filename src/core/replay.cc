@@ -297,7 +297,7 @@ uint64_t LowerBound(const Program& program, const std::string& arena_name) {
   }
   auto bytes = [&](uint32_t storage) {  // somebody else's memory counts as it is
     const uint64_t size = program.storages[storage];
-    return lent[storage] ? size : arena.RoundedSize(size);
+    return lent[storage] ? size : arena.LeastSize(size);
   };
   uint64_t base = 0;
   for (uint32_t t : program.pinned) {
@@ -319,7 +319,7 @@ uint64_t LowerBound(const Program& program, const std::string& arena_name) {
   for (uint32_t o = 0; o < program.ops.size(); ++o) {
     const Program::OpInfo& op = program.ops[o];
     uint64_t workspace = program.kernels[op.kernel].workspace_bytes;
-    uint64_t need = workspace ? arena.RoundedSize(workspace) : 0;
+    uint64_t need = workspace ? arena.LeastSize(workspace) : 0;
     for (uint32_t t : op.inputs) need += add(t, o);
     if (op.overwrites == kNone) {
       for (uint32_t t : op.outputs) need += add(t, o);

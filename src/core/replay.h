@@ -73,12 +73,12 @@ struct ReplayResult {
 
 struct ReplayOptions {
   uint64_t budget = kUnlimited;
-  std::string arena = "paged";  // as --arena, or "counting": no rounding, no fragmentation
+  std::string arena = "paged";  // as --arena, or one that only counts: see MakeArena
   RuntimeOptions runtime;
   bool record_memory = false;
   bool record_events = false;
   bool record_allocations = false;
-  // Steps to replay; small tensors of the state share slabs with temporaries from the second on.
+  // Steps to replay; small tensors of the state share pages with temporaries from the second on.
   // The result's figures are those of the last.
   int steps = 1;
   // Bytes of the budget that something else holds throughout.

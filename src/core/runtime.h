@@ -86,7 +86,7 @@ struct RuntimeOptions {
   // Stop when recomputation exceeds this multiple of the invocation's own work; <= 0: never.
   double thrash_limit = 10.0;
   // Storages under this share of the budget are evicted only when nothing else is left: they free
-  // next to nothing (a small block shares its slab) and cut the history that others need.
+  // next to nothing (a small block shares its page) and cut the history that others need.
   double small_share = 1.0 / 16384;
   // What running an op again takes beside its kernel: policies add it to each op's cost. See
   // kDispatchCost.

@@ -21,7 +21,7 @@ CudaArena MakeCudaArena(const std::string& name, uint64_t capacity,
     return {std::make_unique<BestFitArena>(capacity, std::move(pages), kAlignment), order};
   }
   uint64_t page = pages->page();
-  PageLayout layout{page, page, kAlignment, page / 4, kUnlimited};
+  PageLayout layout{page, kAlignment, kUnlimited};
   return {std::make_unique<PageArena>(capacity, std::move(pages), layout), order};
 }
 

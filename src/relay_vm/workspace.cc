@@ -62,7 +62,7 @@ int HookedLaunch(FTVMParallelLambda lambda, void* data, int tasks) {
 thread_local WorkspaceStack* WorkspaceStack::current = nullptr;
 
 WorkspaceStack::WorkspaceStack(const Block& block)
-    : base_(static_cast<char*>(block.data)), size_(block.bytes - block.shift) {}
+    : base_(static_cast<char*>(block.data)), size_(block.bytes) {}
 
 WorkspaceStack::WorkspaceStack(WorkspaceStack* launcher, int task, int tasks)
     : launcher_(launcher),

@@ -38,6 +38,7 @@ class FailingArena : public dtr::Arena {
   bool Charge(uint64_t bytes) override { return arena_->Charge(bytes); }
   void Discharge(uint64_t bytes) override { arena_->Discharge(bytes); }
   uint64_t RoundedSize(uint64_t bytes) const override { return arena_->RoundedSize(bytes); }
+  uint64_t LeastSize(uint64_t bytes) const override { return arena_->LeastSize(bytes); }
   uint64_t BytesToAllocate(uint64_t bytes) const override { return arena_->BytesToAllocate(bytes); }
   uint64_t active() const override { return arena_->active(); }
   uint64_t mapped() const override { return arena_->mapped(); }

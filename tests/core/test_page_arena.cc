@@ -14,18 +14,23 @@
 using dtr::Block;
 using dtr::PageArena;
 
-TEST(RoundsToClassesAndPages) {
+TEST(RoundsToUnitsAndPages) {
   PageArena arena(dtr::kUnlimited);
   EXPECT_EQ(arena.RoundedSize(0), 64u);
   EXPECT_EQ(arena.RoundedSize(65), 128u);
-  EXPECT_EQ(arena.RoundedSize(2048), 2048u);
-  EXPECT_EQ(arena.RoundedSize(2049), 4096u);
+  EXPECT_EQ(arena.RoundedSize(129), 192u);
+  EXPECT_EQ(arena.RoundedSize(4032), 4032u);
+  EXPECT_EQ(arena.RoundedSize(4033), 4096u);
   EXPECT_EQ(arena.RoundedSize(4097), 8192u);
-  EXPECT_EQ(arena.RoundedSize(1048575), 1048576u);
-  EXPECT_EQ(arena.RoundedSize(1048576), 1048576u + 4096u);  // room for the shift
-  EXPECT_EQ(arena.RoundedSize(1048576 + 64), 1048576u + 4096u);
-  EXPECT_EQ(arena.RoundedSize(1048576 + 65), 1048576u + 8192u);
+  EXPECT_EQ(arena.RoundedSize(1048512), 1048576u);
+  EXPECT_EQ(arena.RoundedSize(1048513), 1048576u + 4096u);  // room for the shift
+  EXPECT_EQ(arena.RoundedSize(1048576 + 4096 - 512), 1048576u + 4096u);
+  EXPECT_EQ(arena.RoundedSize(1048576 + 4096 - 511), 1048576u + 8192u);
   EXPECT_EQ(arena.RoundedSize(dtr::kUnlimited), dtr::kUnlimited);
+  EXPECT_EQ(arena.LeastSize(0), 64u);
+  EXPECT_EQ(arena.LeastSize(4097), 4160u);
+  EXPECT_EQ(arena.LeastSize(1048577), 1048640u);
+  EXPECT_EQ(arena.LeastSize(dtr::kUnlimited), dtr::kUnlimited);
 }
 
 TEST(CapacityIsExact) {
@@ -86,10 +91,10 @@ TEST(LargeBlocksStartAllOverAPage) {
     blocks.push_back(arena.Allocate(PageArena::kShifted));
     auto place = reinterpret_cast<uintptr_t>(blocks.back().data) % 4096;
     EXPECT_EQ(place % 64, 0u);
-    EXPECT(place + PageArena::kShifted <= blocks.back().bytes);
+    EXPECT_EQ(blocks.back().bytes, PageArena::kShifted);
     places.insert(place);
   }
-  EXPECT_EQ(places.size(), 64u);
+  EXPECT_EQ(places.size(), 63u);  // 0 would leave a page unused
   for (const Block& b : blocks) arena.Free(b);
   EXPECT_EQ(arena.active(), 0u);
 }
@@ -104,16 +109,55 @@ TEST(ExternalMemoryCounts) {
   EXPECT_EQ(arena.peak_active(), 10000u);
 }
 
-TEST(SlabsAreSharedAndGivenBack) {
-  PageArena arena(PageArena::kSlab);
+TEST(PagesAreSharedAndGivenBack) {
+  PageArena arena(4096);
   std::vector<Block> blocks;
-  for (int i = 0; i < 256; ++i) blocks.push_back(arena.Allocate(64));
+  for (int i = 0; i < 64; ++i) blocks.push_back(arena.Allocate(64));
   for (const Block& b : blocks) EXPECT(static_cast<bool>(b));
   EXPECT(!arena.Allocate(64));
-  EXPECT_EQ(arena.active(), PageArena::kSlab);
+  EXPECT_EQ(arena.active(), 4096u);
   for (const Block& b : blocks) arena.Free(b);
   EXPECT_EQ(arena.active(), 0u);
-  EXPECT(static_cast<bool>(arena.Allocate(2048)));  // the slab serves another class
+  Block a = arena.Allocate(2048), b = arena.Allocate(1000), c = arena.Allocate(1024);
+  EXPECT(a && b && c);  // of any sizes, to the last unit
+  EXPECT(!arena.Allocate(1));
+}
+
+TEST(SmallBlocksGoToTheEndsOfLargeOnes) {
+  PageArena arena(3 * 4096);
+  Block large = arena.Allocate(2 * 4096 + 100);
+  EXPECT_EQ(arena.active(), 3 * 4096u);
+  EXPECT_EQ(arena.BytesToAllocate(4096 - 128), 0u);
+  EXPECT_EQ(arena.BytesToAllocate(4096 - 127), 4096u);
+  Block small = arena.Allocate(4096 - 128);
+  EXPECT_EQ(arena.active(), 3 * 4096u);
+  std::memset(small.data, 1, small.bytes);
+  std::memset(large.data, 2, large.bytes);
+  EXPECT_EQ(int{static_cast<char*>(small.data)[0]}, 1);
+  arena.Free(large);  // the page that they shared stays
+  EXPECT_EQ(arena.active(), 4096u);
+  EXPECT_EQ(int{static_cast<char*>(small.data)[small.bytes - 1]}, 1);
+  Block other = arena.Allocate(128);
+  EXPECT_EQ(arena.active(), 4096u);
+  arena.Free(small);
+  EXPECT_EQ(arena.active(), 4096u);
+  arena.Free(other);
+  EXPECT_EQ(arena.active(), 0u);
+}
+
+// Data starts in the first page of a block and ends in its last, whatever its size.
+TEST(ShiftedBlocksLeaveNoPageUnused) {
+  PageArena arena(dtr::kUnlimited);
+  for (uint64_t bytes = PageArena::kShifted; bytes < PageArena::kShifted + 8192; bytes += 64) {
+    for (int i = 0; i < 70; ++i) {
+      Block b = arena.Allocate(bytes);
+      uint64_t shift = reinterpret_cast<uintptr_t>(b.data) % 4096;
+      EXPECT(shift > 0);
+      EXPECT(shift + bytes <= arena.active() && shift + bytes > arena.active() - 4096);
+      EXPECT_EQ(arena.active(), arena.RoundedSize(bytes));
+      arena.Free(b);
+    }
+  }
 }
 
 TEST(ShrinkingNeedsRoom) {

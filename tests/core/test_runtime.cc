@@ -97,7 +97,7 @@ TEST(BudgetErrorNamesWhatIsHeld) {
   EXPECT_EQ(lab.arena.active(), 2 * Lab::kUnit);
 }
 
-// The budget that the error names is enough, slabs for small blocks included.
+// The budget that the error names is enough, pages for small blocks included.
 TEST(NeededBudgetIsEnoughForSmallBlocks) {
   dtr::PageArena arena(448);
   HashExecutor executor;
@@ -133,12 +133,12 @@ TEST(NeededBudgetIsEnoughForSmallBlocks) {
   EXPECT_EQ(arena.active(), 0u);
 }
 
-// External memory needs its exact bytes, whatever slabs are open.
+// External memory needs its exact bytes, whatever room shared pages have.
 TEST(NeededBudgetIsEnoughForExternalMemory) {
-  dtr::PageArena arena(dtr::PageArena::kSlab + 100);
+  dtr::PageArena arena(dtr::PageArena::kPage + 100);
   HashExecutor executor;
   dtr::Runtime runtime(&arena, &executor, dtr::RuntimeOptions());
-  dtr::TensorId small = runtime.AddConstant(64);  // opens a slab with room for more
+  dtr::TensorId small = runtime.AddConstant(64);  // opens a page with room for more
   char data[64] = {};
   try {
     for (int i = 0; i < 2; ++i) runtime.AddExternal(data, 64);

@@ -53,9 +53,9 @@ struct Bench {
   }
   ~Bench() { driver->stream_destroy(stream); }
   void Fill(const Block& block, int value, abi::Stream on) {
-    driver->Check(driver->set_async(Address(block), static_cast<unsigned char>(value),
-                                    block.bytes - block.shift, on),
-                  "cuMemsetD8Async");
+    driver->Check(
+        driver->set_async(Address(block), static_cast<unsigned char>(value), block.bytes, on),
+        "cuMemsetD8Async");
   }
   void Sync() { driver->Check(driver->stream_synchronize(stream), "cuStreamSynchronize"); }
   unsigned char Read(const Block& block, uint64_t at) {
@@ -75,7 +75,7 @@ TEST(GranularityComesFromTheDriver) {
   Bench bench;
   EXPECT(bench.page >= 4096 && (bench.page & (bench.page - 1)) == 0);
   CudaArena made = MakeCudaArena("paged", 8 * bench.page, bench.device);
-  EXPECT_EQ(made.arena->RoundedSize(bench.page / 2), bench.page);
+  EXPECT_EQ(made.arena->RoundedSize(bench.page - 255), bench.page);
   EXPECT_EQ(made.arena->RoundedSize(bench.page + 1), 2 * bench.page);
   EXPECT_EQ(made.arena->RoundedSize(1), 256u);
   EXPECT_THROWS(MakeCudaArena("buddy", 1, bench.device), std::invalid_argument);

@@ -13,8 +13,6 @@ using dtr_fuzz::Bytes;
 
 namespace {
 
-constexpr uint64_t kLargestSmall = 2048;  // larger blocks are whole pages
-
 void Demand(bool condition, const char* what) {
   if (condition) return;
   std::fprintf(stderr, "not so: %s\n", what);
@@ -30,7 +28,7 @@ class Requests {
       One();
       Demand(arena_->active() <= arena_->mapped(), "active <= mapped");
       Demand(arena_->mapped() <= arena_->capacity(), "mapped <= capacity");
-      Demand(arena_->active() >= charged_ + large_, "active holds what was handed out");
+      Demand(arena_->active() >= charged_ + handed_out_, "active holds what was handed out");
       Demand(arena_->peak_active() >= arena_->active(), "peak >= active");
     }
     for (auto& [start, block] : live_) arena_->Free(block);
@@ -88,7 +86,7 @@ class Requests {
     if (live_.empty()) return;
     auto block = live_.begin();
     std::advance(block, bytes_->Below(static_cast<uint32_t>(live_.size())));
-    if (block->second.bytes > kLargestSmall) large_ -= block->second.bytes;
+    handed_out_ -= block->second.bytes;
     arena_->Free(block->second);
     live_.erase(block);
   }
@@ -97,7 +95,7 @@ class Requests {
     dtr::Block block = arena_->Allocate(bytes);
     if (!block) return;
     auto start = reinterpret_cast<uintptr_t>(block.data);
-    Demand(block.bytes - block.shift >= bytes, "as much as was asked for");
+    Demand(block.bytes >= bytes, "as much as was asked for");
     Demand(start % 64 == 0, "aligned");
     auto next = live_.lower_bound(start);
     Demand(next == live_.end() || next->first >= End(start, block), "no overlap with the next");
@@ -106,17 +104,15 @@ class Requests {
       Demand(End(before->first, before->second) <= start, "no overlap with the one before");
     }
     live_[start] = block;
-    if (block.bytes > kLargestSmall) large_ += block.bytes;
+    handed_out_ += block.bytes;
   }
 
-  static uintptr_t End(uintptr_t start, const dtr::Block& block) {
-    return start + block.bytes - block.shift;
-  }
+  static uintptr_t End(uintptr_t start, const dtr::Block& block) { return start + block.bytes; }
 
   dtr::Arena* arena_;
   Bytes* bytes_;
   std::map<uintptr_t, dtr::Block> live_;
-  uint64_t charged_ = 0, large_ = 0;
+  uint64_t charged_ = 0, handed_out_ = 0;
 };
 
 }  // namespace

@@ -54,9 +54,9 @@ FAULTS = (
         "void PageArena::Discharge(uint64_t bytes) { active_ -= 2 * bytes; }",
     ),
     Fault(
-        "a full slab stays in the list of those with room",
-        _ARENA,
-        "  if (slab.free.empty()) UnlistSlab(id);\n",
+        "what a small block had is not free for another in its page",
+        "src/core/arena/shared_pages.cc",
+        "  Mark(id, static_cast<uint32_t>(start % page_ / unit_), units, true);\n",
         "",
     ),
     Fault(

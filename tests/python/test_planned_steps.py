@@ -16,7 +16,7 @@ from tvm_dtr.comparison import compare
 from tvm_dtr.errors import BudgetError, UsageError
 from tvm_dtr.passes import InfeasibleError, NotPlannableError, graph_of_program, plan
 from tvm_dtr.passes.rewrite import planned_program
-from tvm_dtr.replay import best_policy
+from tvm_dtr.replay import RESERVE_BYTES, best_policy
 from tvm_dtr.verify import StockVM
 
 METHODS = ("chen-sqrt", "chen-greedy", "revolve", "knapsack", "dtr", "anneal")
@@ -169,7 +169,7 @@ def test_planned_first_where_no_policy_can_run_the_first_step(
     """Under a limit on recomputation between what the planner needs and what DTR does."""
     budget = program.unbudgeted_peak_bytes // 2
     online = best_policy(program.replay, budget, 0, 10.0).prediction["slowdown"]
-    planned = plan(graph_of_program(program), budget - 6 * 16384, time_limit=3).slowdown
+    planned = plan(graph_of_program(program), budget - RESERVE_BYTES, time_limit=3).slowdown
     assert planned < online
     monkeypatch.setattr("tvm_dtr.planned_steps.TIME_LIMIT", 3.0)
     limit = (planned + online) / 2 - 1

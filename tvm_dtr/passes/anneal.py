@@ -11,7 +11,7 @@ from .online import recorded
 from .schedule import Schedule, of_sequence, refuse
 
 _FIRST = ("dtr-eq", "dtr")  # whose recorded decisions the search starts from
-_ATTEMPTS = 4  # to meet the budget to the byte, slabs of small blocks included
+_ATTEMPTS = 4  # to meet the budget to the byte, pages that blocks share included
 
 
 def plan(
@@ -36,7 +36,7 @@ def plan(
         InfeasibleError.
     """
     started = time.perf_counter()
-    # The planner's sizes do not know slabs; what they miss is found out by the checker.
+    # The planner's sizes do not know shared pages; what they miss is found out by the checker.
     plain = graph.core.anneal(
         graph.unbudgeted_peak_bytes * 2 + 1, time_limit=0.0, exact_bytes=graph.exact_bytes
     )

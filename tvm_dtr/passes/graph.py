@@ -43,7 +43,7 @@ class PlanGraph:
     graphs of the literature; otherwise as the VM's arena hands them out. backward: by op id, True
     for ops of the backward pass; None where nothing is known. side_ops: ids of forward ops beside
     the way to the loss. steps: how many steps in a row are
-    checked (small tensors of the state share slabs with others from the second on).
+    checked (small tensors of the state share pages with others from the second on).
     """
 
     name: str

@@ -1,16 +1,11 @@
 // Blocks of whole pages that are in use, found by their first and by their last page.
-//
-// A page number leads to a leaf of 4096 entries for as many pages, made when it is first needed and
-// kept: 16 KiB for each 16 MiB of addresses of the host's pages.
 #ifndef TVM_DTR_CORE_ARENA_LIVE_BLOCKS_H_
 #define TVM_DTR_CORE_ARENA_LIVE_BLOCKS_H_
 
-#include <array>
 #include <cstdint>
-#include <memory>
-#include <unordered_map>
 #include <vector>
 
+#include "core/arena/page_map.h"
 #include "core/types.h"
 
 namespace dtr {
@@ -21,13 +16,15 @@ class LiveBlocks {
 
   struct Entry {
     uintptr_t start = 0;
-    uint64_t bytes = 0;
-    uint32_t shift = 0;       // where data starts in it
+    uint64_t bytes = 0;       // of its pages
+    uint64_t data_bytes = 0;  // of them its own
+    uint32_t shift = 0;       // where those start
     uint32_t number = kNone;  // the owner's; kNone: stays where it is
     uintptr_t end() const { return start + bytes; }
+    uintptr_t data_end() const { return start + shift + data_bytes; }
   };
 
-  explicit LiveBlocks(uint64_t page) : page_(page) {}
+  explicit LiveBlocks(uint64_t page) : page_(page), ids_(page) {}
 
   Id Add(const Entry& entry) {
     Id id = static_cast<Id>(entries_.size());
@@ -53,42 +50,24 @@ class LiveBlocks {
   Entry& operator[](Id id) { return entries_[id]; }
   // The block that starts, that ends there.
   Id StartingAt(uintptr_t start) {
-    Id id = At(start);
+    Id id = ids_[start];
     return id != kNone && entries_[id].start == start ? id : kNone;
   }
   Id EndingAt(uintptr_t end) {
-    Id id = At(end - page_);
+    Id id = ids_[end - page_];
     return id != kNone && entries_[id].end() == end ? id : kNone;
   }
 
  private:
-  static constexpr uint64_t kLeaf = 4096;
-  using Leaf = std::array<Id, kLeaf>;
-
   void Mark(const Entry& entry, Id id) {
-    At(entry.start) = id;
-    At(entry.end() - page_) = id;
-  }
-  Id& At(uintptr_t address) {
-    uint64_t number = address / page_, key = number / kLeaf;
-    if (key != latest_key_) {
-      std::unique_ptr<Leaf>& leaf = leaves_[key];
-      if (!leaf) {
-        leaf = std::make_unique<Leaf>();
-        leaf->fill(kNone);
-      }
-      latest_ = leaf.get();
-      latest_key_ = key;
-    }
-    return (*latest_)[number % kLeaf];
+    ids_[entry.start] = id;
+    ids_[entry.end() - page_] = id;
   }
 
   uint64_t page_;
   std::vector<Entry> entries_;
   std::vector<Id> unused_;
-  std::unordered_map<uint64_t, std::unique_ptr<Leaf>> leaves_;
-  uint64_t latest_key_ = ~uint64_t{0};
-  Leaf* latest_ = nullptr;
+  PageMap ids_;
 };
 
 }  // namespace dtr

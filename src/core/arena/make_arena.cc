@@ -24,6 +24,10 @@ constexpr Entry kArenas[] = {{"paged", Make<PageArena>}, {"best-fit", Make<BestF
 
 std::unique_ptr<Arena> MakeArena(const std::string& name, uint64_t capacity, bool backed) {
   if (name == "counting" && !backed) return std::make_unique<CountingArena>(capacity);
+  if (name == "counting-rounded" && !backed) {
+    return std::make_unique<CountingArena>(capacity, std::make_unique<PageArena>(0, false),
+                                           PageArena::kPage);
+  }
   std::string names;
   for (const Entry& entry : kArenas) {
     if (name == entry.name) return entry.make(capacity, backed);

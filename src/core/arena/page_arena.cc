@@ -8,6 +8,7 @@
 namespace dtr {
 namespace {
 
+constexpr uint64_t kLeastShifts = 8;                   // places that data may start at
 constexpr int kExtensible = 16;                        // runs that are looked at
 constexpr uint64_t kReservation = uint64_t{64} << 30;  // addresses, not memory
 constexpr uint64_t kFreeCache = uint64_t{64} << 20;    // always allowed under the budget
@@ -25,26 +26,28 @@ PageArena::PageArena(uint64_t capacity, bool backed)
     : PageArena(capacity, HostSource(backed), kHost) {}
 
 PageArena::PageArena(uint64_t capacity, std::unique_ptr<PageSource> pages, const PageLayout& layout)
-    : capacity_(capacity), pages_(std::move(pages)), layout_(layout), blocks_(layout.page) {
-  partial_.resize(static_cast<size_t>(SizeClass(layout_.largest_small)) + 1);
-}
+    : capacity_(capacity),
+      pages_(std::move(pages)),
+      layout_(layout),
+      blocks_(layout.page),
+      shared_(layout.page, layout.unit) {}
 
-int PageArena::SizeClass(uint64_t bytes) const {
-  int size_class = 0;
-  for (uint64_t size = layout_.smallest; size < bytes; size *= 2) ++size_class;
-  return size_class;
+uint64_t PageArena::LeastSize(uint64_t bytes) const {
+  if (bytes > kUnlimited - 2 * layout_.page) return kUnlimited;
+  return RoundUp(std::max<uint64_t>(bytes, 1), layout_.unit);
 }
 
 uint64_t PageArena::RoundedSize(uint64_t bytes) const {
-  if (bytes <= layout_.largest_small) return layout_.smallest << SizeClass(bytes);
-  if (bytes > kUnlimited - 2 * layout_.page) return kUnlimited;
-  if (bytes >= layout_.shifted) bytes += layout_.page - layout_.smallest;
+  bytes = LeastSize(bytes);
+  if (IsSmall(bytes) || bytes == kUnlimited) return bytes;
+  if (bytes >= layout_.shifted) bytes += kLeastShifts * layout_.unit;
   return RoundUp(bytes, layout_.page);
 }
 
 uint64_t PageArena::BytesToAllocate(uint64_t bytes) const {
-  if (bytes > layout_.largest_small) return RoundedSize(bytes);
-  return partial_[static_cast<size_t>(SizeClass(bytes))].empty() ? layout_.slab : 0;
+  bytes = LeastSize(bytes);
+  if (!IsSmall(bytes)) return RoundedSize(bytes);
+  return shared_.Has(bytes) ? 0 : layout_.page;
 }
 
 uint64_t PageArena::largest_free() const {
@@ -53,31 +56,33 @@ uint64_t PageArena::largest_free() const {
 }
 
 Block PageArena::Allocate(uint64_t bytes) {
-  if (bytes <= layout_.largest_small) return AllocateSmall(SizeClass(bytes));
-  uint64_t rounded = RoundedSize(bytes);
-  uintptr_t start = TakePages(rounded);
+  const uint64_t least = LeastSize(bytes);
+  if (IsSmall(least)) return AllocateSmall(least);
+  const uint64_t pages = RoundedSize(least);
+  const uintptr_t start = TakePages(pages);
   if (!start) return {};
-  pages_->OnAllocate(start, rounded);
-  uint32_t shift = 0;
-  if (bytes >= layout_.shifted) {
-    // 13 and 64 have no common divisor: all 64 places of a page come in turn.
-    next_shift_ = static_cast<uint32_t>((next_shift_ + 13 * layout_.smallest) % layout_.page);
-    shift = next_shift_;
-  }
-  LiveBlocks::Id id = blocks_.Add({start, rounded, shift});
-  return {reinterpret_cast<void*>(start + shift), rounded, id, shift};
+  const uint32_t shift = least >= layout_.shifted ? NextShift(pages - least) : 0;
+  const LiveBlocks::Id id = blocks_.Add({start, pages, least, shift});
+  ShareEnds(blocks_[id]);
+  pages_->OnAllocate(start + shift, least);
+  return {reinterpret_cast<void*>(start + shift), least, id};
 }
 
 void PageArena::Free(const Block& block) {
-  uintptr_t start = reinterpret_cast<uintptr_t>(block.data) - block.shift;
-  pages_->OnFree(start, block.bytes);
-  if (IsSmall(block)) return FreeSmall(block);
+  const auto data = reinterpret_cast<uintptr_t>(block.data);
+  pages_->OnFree(data, block.bytes);
+  if (block.place == kNone) {
+    if (shared_.Give(data, block.bytes))
+      GivePages(data / layout_.page * layout_.page, layout_.page);
+    return;
+  }
+  auto [start, end] = TakeBackEnds(blocks_[block.place]);
   blocks_.Remove(block.place);
-  GivePages(start, block.bytes);
+  if (start < end) GivePages(start, end - start);
 }
 
 void PageArena::Own(const Block& block, uint32_t number) {
-  if (!IsSmall(block)) blocks_[block.place].number = number;
+  if (block.place != kNone) blocks_[block.place].number = number;
 }
 
 bool PageArena::Charge(uint64_t bytes) {
@@ -103,67 +108,47 @@ uint64_t PageArena::SetCapacity(uint64_t capacity, bool* fits) {
   return old;
 }
 
-// -- Small blocks ---------------------------------------------------------------------------------
+// -- Shared pages ---------------------------------------------------------------------------------
 
-Block PageArena::AllocateSmall(int size_class) {
-  std::vector<uint32_t>& partial = partial_[static_cast<size_t>(size_class)];
-  if (partial.empty() && !OpenSlab(size_class)) return {};
-  uint32_t id = partial.back();
-  Slab& slab = slabs_[id];
-  uint64_t bytes = layout_.smallest << size_class;
-  uintptr_t start = slab.data + slab.free.back() * bytes;
-  slab.free.pop_back();
-  if (slab.free.empty()) UnlistSlab(id);
-  pages_->OnAllocate(start, bytes);
-  return {reinterpret_cast<void*>(start), bytes, id};
-}
-
-bool PageArena::OpenSlab(int size_class) {
-  uintptr_t data = TakePages(layout_.slab);
-  if (!data) return false;
-  uint32_t id = static_cast<uint32_t>(slabs_.size());
-  if (free_slabs_.empty()) {
-    slabs_.emplace_back();
-  } else {
-    id = free_slabs_.back();
-    free_slabs_.pop_back();
+Block PageArena::AllocateSmall(uint64_t bytes) {
+  uintptr_t start = shared_.Take(bytes);
+  if (!start) {
+    start = TakePages(layout_.page);
+    if (!start) return {};
+    shared_.Open(start, bytes);
   }
-  Slab& slab = slabs_[id];
-  slab.data = data;
-  slab.size_class = size_class;
-  slab.free.clear();
-  auto slots = static_cast<uint16_t>(layout_.slab / (layout_.smallest << size_class));
-  for (uint16_t i = slots; i > 0; --i) slab.free.push_back(static_cast<uint16_t>(i - 1));
-  ListSlab(id);
-  return true;
+  pages_->OnAllocate(start, bytes);
+  return {reinterpret_cast<void*>(start), bytes};
 }
 
-void PageArena::FreeSmall(const Block& block) {
-  Slab& slab = slabs_[block.place];
-  uint64_t offset = reinterpret_cast<uintptr_t>(block.data) - slab.data;
-  slab.free.push_back(static_cast<uint16_t>(offset / block.bytes));
-  if (slab.partial_index == kNotListed) ListSlab(block.place);
-  if (slab.free.size() < layout_.slab / block.bytes) return;
-  UnlistSlab(block.place);
-  GivePages(slab.data, layout_.slab);
-  slab.data = 0;
-  free_slabs_.push_back(block.place);
+// One of the places that leave data in the block's first page and in its last. `spare`: bytes of
+// its pages beside data. 13 and 64 have no common divisor: where data may start anywhere in a page,
+// all places come in turn.
+uint32_t PageArena::NextShift(uint64_t spare) {
+  const uint64_t least = spare > layout_.page ? spare - layout_.page : 0;
+  const uint64_t most = std::min(spare, layout_.page - layout_.unit);
+  next_shift_ += 13;
+  return static_cast<uint32_t>(least + layout_.unit + next_shift_ * layout_.unit % (most - least));
 }
 
-void PageArena::ListSlab(uint32_t id) {
-  Slab& slab = slabs_[id];
-  std::vector<uint32_t>& list = partial_[static_cast<size_t>(slab.size_class)];
-  slab.partial_index = static_cast<uint32_t>(list.size());
-  list.push_back(id);
+void PageArena::ShareEnds(const LiveBlocks::Entry& block) {
+  const uint64_t first = layout_.page - block.shift, last = block.data_end() % layout_.page;
+  if (block.shift > 0) shared_.Open(block.start + block.shift, first);
+  if (last > 0) shared_.Open(block.data_end() - last, last);
 }
 
-void PageArena::UnlistSlab(uint32_t id) {
-  Slab& slab = slabs_[id];
-  std::vector<uint32_t>& list = partial_[static_cast<size_t>(slab.size_class)];
-  list[slab.partial_index] = list.back();
-  slabs_[list.back()].partial_index = slab.partial_index;
-  list.pop_back();
-  slab.partial_index = kNotListed;
+std::pair<uintptr_t, uintptr_t> PageArena::TakeBackEnds(const LiveBlocks::Entry& block) {
+  uintptr_t start = block.start, end = block.end();
+  const uint64_t first = layout_.page - block.shift, last = block.data_end() % layout_.page;
+  if (block.shift > 0 && !shared_.Give(start + block.shift, first)) start += layout_.page;
+  if (last > 0 && !shared_.Give(block.data_end() - last, last)) end -= layout_.page;
+  return {start, end};
+}
+
+bool PageArena::SharesWithOthers(const LiveBlocks::Entry& block) {
+  const uint64_t first = layout_.page - block.shift, last = block.data_end() % layout_.page;
+  if (block.shift > 0 && shared_.Used(block.start) != first) return true;
+  return last > 0 && shared_.Used(block.data_end() - last) != last;
 }
 
 // -- Pages ----------------------------------------------------------------------------------------

@@ -5,35 +5,37 @@
 // their owner lets go elsewhere are copied out of the way (relocation.cc). Where that does not do,
 // pages are moved together at other addresses, or given back for new ones there where they are few,
 // so that free memory is never too fragmented to use: any set of blocks whose rounded sizes fit the
-// capacity can be placed. Small blocks share slabs, one size class each.
+// capacity can be placed. Blocks smaller than a page share pages, and what large ones leave of
+// their first and last page is shared as well (shared_pages.h): weights that fill two pages and a
+// quarter of a third lend the rest to the biases.
 //
-// On the host pages have 4 KiB, slabs 16 KiB, and blocks are large over 2 KiB. From 1 MiB on, data
-// starts a varying multiple of 64 bytes behind its page boundary, in a page of its own: if all
-// tensors started on page boundaries, a kernel's loads and stores would fall into the same cache
-// sets and wait for each other (4 KiB aliasing). Smaller blocks do without: sizes that divide each
-// other leave gaps that fit.
+// On the host pages have 4 KiB. From 1 MiB on, data starts a varying multiple of 64 bytes behind
+// its page boundary: if all tensors started on page boundaries, a kernel's loads and stores would
+// fall into the same cache sets and wait for each other (4 KiB aliasing). Smaller blocks do
+// without: sizes that divide each other leave gaps that fit.
 //
-//   active = large + slabs_in_use * slab + external
+//   active = pages with a live byte + external
 //   mapped = active + cached <= capacity
 #ifndef TVM_DTR_CORE_ARENA_PAGE_ARENA_H_
 #define TVM_DTR_CORE_ARENA_PAGE_ARENA_H_
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/arena.h"
 #include "core/arena/extents.h"
 #include "core/arena/live_blocks.h"
 #include "core/arena/page_source.h"
+#include "core/arena/shared_pages.h"
 
 namespace dtr {
 
-// Sizes in bytes. `page`, `slab` and `smallest` are powers of two, a slab is whole pages.
+// Sizes in bytes. `page` and `unit` are powers of two.
 struct PageLayout {
-  uint64_t page, slab;
-  uint64_t smallest;       // size of the first class, and alignment of every block
-  uint64_t largest_small;  // blocks up to it are small
-  uint64_t shifted;        // data of blocks from it on is shifted off the page boundary
+  uint64_t page;
+  uint64_t unit;     // what sizes are rounded up to, and alignment of every block
+  uint64_t shifted;  // data of blocks from it on is shifted off the page boundary
 };
 
 class PageArena : public Arena {
@@ -52,6 +54,7 @@ class PageArena : public Arena {
   bool Charge(uint64_t bytes) override;
   void Discharge(uint64_t bytes) override;
   uint64_t RoundedSize(uint64_t bytes) const override;
+  uint64_t LeastSize(uint64_t bytes) const override;
   uint64_t BytesToAllocate(uint64_t bytes) const override;
   uint64_t active() const override { return active_; }
   uint64_t mapped() const override { return active_ + cached_.bytes(); }
@@ -66,28 +69,19 @@ class PageArena : public Arena {
   const PageLayout& layout() const { return layout_; }
 
   static constexpr uint64_t kPage = HostPages::kPage;
-  static constexpr uint64_t kSlab = 16384;
-  static constexpr uint64_t kSmallest = 64;
-  static constexpr uint64_t kLargestSmall = 2048;
+  static constexpr uint64_t kUnit = 64;
   static constexpr uint64_t kShifted = uint64_t{1} << 20;
-  static constexpr PageLayout kHost = {kPage, kSlab, kSmallest, kLargestSmall, kShifted};
+  static constexpr PageLayout kHost = {kPage, kUnit, kShifted};
 
  private:
-  struct Slab {
-    uintptr_t data = 0;
-    int size_class = 0;
-    std::vector<uint16_t> free;           // slot indices
-    uint32_t partial_index = kNotListed;  // in partial_[size_class]
-  };
-  static constexpr uint32_t kNotListed = ~uint32_t{0};
-
-  int SizeClass(uint64_t bytes) const;
-  bool IsSmall(const Block& block) const { return block.bytes <= layout_.largest_small; }
-  Block AllocateSmall(int size_class);
-  bool OpenSlab(int size_class);
-  void FreeSmall(const Block& block);
-  void ListSlab(uint32_t slab);
-  void UnlistSlab(uint32_t slab);
+  bool IsSmall(uint64_t bytes) const { return bytes <= layout_.page - layout_.unit; }
+  Block AllocateSmall(uint64_t bytes);
+  uint32_t NextShift(uint64_t spare);
+  // The ends of a large block that share their pages with others.
+  void ShareEnds(const LiveBlocks::Entry& block);
+  // Gives the block's bytes in shared pages back. What of its pages is empty then, start to end.
+  std::pair<uintptr_t, uintptr_t> TakeBackEnds(const LiveBlocks::Entry& block);
+  bool SharesWithOthers(const LiveBlocks::Entry& block);
   // Pages of exactly `bytes` that become active, 0 if they do not fit.
   uintptr_t TakePages(uint64_t bytes);
   void GivePages(uintptr_t start, uint64_t bytes);
@@ -141,9 +135,7 @@ class PageArena : public Arena {
   std::vector<Window> windows_;
   std::vector<Hole> holes_;
   std::vector<uintptr_t> places_;
-  std::vector<Slab> slabs_;
-  std::vector<uint32_t> free_slabs_;
-  std::vector<std::vector<uint32_t>> partial_;  // slabs with a free slot, by size class
+  SharedPages shared_;
 };
 
 }  // namespace dtr

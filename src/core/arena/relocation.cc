@@ -62,6 +62,7 @@ bool PageArena::Extend(Window* window, bool up) {
     if (id == kNone) return false;
     uint32_t number = blocks_[id].number;
     if (number == kNone || !owner_->MayMove(number)) return false;
+    if (SharesWithOthers(blocks_[id])) return false;
     live = blocks_[id].bytes;
   }
   (up ? window->end : window->start) += up ? cached + live : -(cached + live);
@@ -133,8 +134,10 @@ void PageArena::Slide(const Window& window) {
 
 void PageArena::MoveBlock(LiveBlocks::Id id, uintptr_t to) {
   const LiveBlocks::Entry block = blocks_[id];
-  pages_->Copy(block.start + block.shift, to + block.shift, block.bytes - block.shift);
+  TakeBackEnds(block);
+  pages_->Copy(block.start + block.shift, to + block.shift, block.data_bytes);
   blocks_.Move(id, to);
+  ShareEnds(blocks_[id]);
   owner_->OnMove(block.number, reinterpret_cast<void*>(to + block.shift));
 }
 

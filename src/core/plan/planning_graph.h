@@ -37,8 +37,8 @@ struct PlanningGraph {
   double TotalCost() const;
 };
 
-// `exact_bytes`: sizes as given, not rounded as the arena does. Small blocks count for their size
-// class; that they share slabs only the checker knows (schedule.h).
+// `exact_bytes`: sizes as given, not rounded as the arena does. That blocks share pages only the
+// checker knows (schedule.h).
 // Throws std::invalid_argument where the program is none that a plan can be made for: an op that
 // runs twice, or two ops that fill parts of one storage.
 PlanningGraph MakePlanningGraph(const Program& program, bool exact_bytes);

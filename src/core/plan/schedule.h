@@ -40,8 +40,8 @@ struct ScheduleReport {
 };
 
 struct CheckOptions {
-  bool exact_bytes = false;  // sizes as given: no rounding, no slabs
-  // Small tensors of the state share slabs with temporaries from the second step on. The peak is
+  bool exact_bytes = false;  // sizes as given: no rounding, no pages
+  // Small tensors of the state share pages with temporaries from the second step on. The peak is
   // that of the last step.
   int steps = 1;
 };
