@@ -104,11 +104,11 @@ TEST(NeededBudgetIsEnoughForSmallBlocks) {
   dtr::Runtime runtime(&arena, &executor, dtr::RuntimeOptions());
   auto make = [&] {
     dtr::TensorId x = runtime.AddConstant(64);
-    dtr::StorageId s = runtime.NewStorage(100);
+    dtr::StorageId s = runtime.NewStorage(3000);
     std::vector<dtr::TensorId> in = {x}, out = {runtime.NewTensor(s)};
     runtime.ReleaseStorage(s);
     try {
-      runtime.Call(0, in, out, 1, /*workspace_bytes=*/300);
+      runtime.Call(0, in, out, 1, /*workspace_bytes=*/3000);
     } catch (...) {
       runtime.Release(out[0]);
       runtime.Release(x);

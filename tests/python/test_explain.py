@@ -100,9 +100,9 @@ def tree(tmp_path_factory):
 
 def test_running_out_where_steps_depend_on_data(tree, tmp_path, capsys):
     run = ["run", str(tree), "--no-baseline", "--length", "nodes=31..31"]
-    assert main([*run, "--memory-budget", "160KiB", "--report", str(tmp_path)]) == 1
+    assert main([*run, "--memory-budget", "120KiB", "--report", str(tmp_path)]) == 1
     told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("tvm-dtr: error: the memory budget of 163840 bytes is ")
+    assert told[0].startswith("tvm-dtr: error: the memory budget of 122880 bytes is ")
     assert re.search(
         r"too small at (leaf|node)\.\w+ \(\w+\).* \(kernel vm_mod_\w+\) and nothing is left",
         told[0],
