@@ -12,7 +12,7 @@ from .compile.opgraph import OpGraph, tensor_bytes
 from .errors import MALFORMED, ProgramError
 from .profile import kernel_bytes
 from .program_file import checked_members, why_not_here
-from .replay import STEPS, replay_of, step_boundary
+from .replay import RESERVE_BYTES, STEPS, replay_of, step_boundary
 from .training import Result
 
 _COPIED = (
@@ -117,5 +117,8 @@ def _memory(manifest: dict[str, Any], graph: OpGraph) -> dict[str, Any]:
     )
     replay = replay_of(graph, *step_boundary(program))
     peak = replay.run(steps=STEPS)["peak_bytes"]
-    smallest = replay.smallest_budget(policy="dtr-eq", tolerance=max(65536, peak // 512))
-    return {"unbudgeted_peak_bytes": peak, "smallest_budget_bytes": smallest}
+    smallest = replay.smallest_budget(
+        policy="dtr-eq", tolerance=max(65536, peak // 512), steps=STEPS, reserve=RESERVE_BYTES
+    )
+    # Without evictions no reserve is needed.
+    return {"unbudgeted_peak_bytes": peak, "smallest_budget_bytes": min(smallest, peak)}

@@ -13,7 +13,9 @@ from .errors import BudgetError, UsageError
 if TYPE_CHECKING:
     from .program import Program
 
-STEPS = 2  # small tensors of the state share pages with temporaries from the second step on
+# Small tensors of the state share pages with temporaries from the second step on, and the second
+# leaves others to the third than the first did to it.
+STEPS = 3
 # A budget that an error names works with this much less, too: pages that blocks share, which may
 # fill up otherwise than in the replay.
 RESERVE_BYTES = 4 * 4096

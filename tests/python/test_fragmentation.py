@@ -36,10 +36,17 @@ def test_rounding_costs_little(program):
     assert run["peak_bytes"] <= paged
 
 
+def test_the_machine_runs_at_the_smallest_budget(program):
+    check_steps(program, smallest(program, "paged"))
+
+
 def test_the_machine_runs_at_the_budget_that_a_refusal_names(program):
     with pytest.raises(BudgetError) as caught:
         tvm_dtr.VirtualMachine(program, memory_budget=1, policy="dtr-eq")
-    budget = caught.value.needed_budget_bytes
+    check_steps(program, caught.value.needed_budget_bytes)
+
+
+def check_steps(program, budget):
     inputs = synthetic_inputs(program, seed=0)
     free = tvm_dtr.VirtualMachine(program)
     vm = tvm_dtr.VirtualMachine(program, memory_budget=budget, policy="dtr-eq")
