@@ -18,7 +18,7 @@ SOURCES := pyproject.toml CMakeLists.txt README.md \
 CPP := $(shell find src tests/core tests/cuda tests/fuzz benchmarks -name '*.h' -o -name '*.cc' 2>/dev/null)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help prerequisites install demo test lint format core-test cuda-check soak fuzz \
+.PHONY: help prerequisites install demo test lint format core-test valgrind cuda-check soak fuzz \
   coverage coverage-build coverage-tests coverage-report clean
 .DELETE_ON_ERROR:
 
@@ -26,6 +26,7 @@ help:
 	@echo "make demo       train $(DEMO_MODEL) at $(DEMO_BUDGET) of its memory, write demo/"
 	@echo "make test       the Python tests, in $(VENV)"
 	@echo "make core-test  the C++ tests with address and undefined-behaviour sanitizers"
+	@echo "make valgrind   a small set of the C++ tests under valgrind, if there is one"
 	@echo "make cuda-check the CUDA sources against the toolkit's header, if there is one"
 	@echo "make soak       random programs under random budgets for an hour, resumable"
 	@echo "make fuzz       every fuzzer for half an hour in all, resumable"
@@ -112,6 +113,19 @@ core-test: $(VENV)/.tools
 	  -DTVM_DTR_PYTHON=OFF -DTVM_DTR_TESTS=ON -DTVM_DTR_CHECKS=ON -DTVM_DTR_SANITIZE=thread
 	$(BIN)/cmake --build $(CORE_BUILD)-threads --target test_arena_threads
 	$(CORE_BUILD)-threads/test_arena_threads
+
+# What valgrind sees and the sanitizers do not: values that nobody wrote. It takes fifty times as long,
+# so these are the tests that end soon.
+VALGRIND_BUILD := build/valgrind
+VALGRIND_TESTS ?= test_best_fit_arena test_deallocation test_kernel_workspace \
+  test_overwrite test_relocation test_window test_plan
+valgrind: $(VENV)/.tools
+	@command -v valgrind >/dev/null || { echo "error: valgrind was not found: install it" >&2; exit 1; }
+	$(BIN)/cmake -S . -B $(VALGRIND_BUILD) -G Ninja "-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)" \
+	  -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTVM_DTR_PYTHON=OFF -DTVM_DTR_TESTS=ON -DTVM_DTR_CHECKS=ON
+	$(BIN)/cmake --build $(VALGRIND_BUILD) --target $(VALGRIND_TESTS)
+	set -e; for test in $(VALGRIND_TESTS); do \
+	  valgrind --quiet --error-exitcode=1 --leak-check=full $(VALGRIND_BUILD)/$$test; done
 
 # src/cuda declares the driver's interface itself: here it is compared with the toolkit's, and
 # compiled by nvcc as well.

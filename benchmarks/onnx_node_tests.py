@@ -43,6 +43,7 @@ CAUSES = [
     (r"must be a constant", "an operand that must be fixed is computed by the model"),
     (r"needs sizes >= 1|is empty|no element", "tensors without elements"),
     (r"STRING|type string", "strings"),
+    (r"is no tensor, but", "sequences that go into the model or come out of it"),
     (r"FLOAT8|FLOAT4|INT4|float8|float4|int4", "types of fewer than 8 bits, or float8"),
     (r"BFLOAT16|bfloat16", "bfloat16 must be cast"),
 ]
@@ -50,6 +51,9 @@ CAUSES = [
 
 def load(folder: Path) -> tuple[onnx.ModelProto, list[np.ndarray], list[np.ndarray]]:
     model = onnx.load(folder / "model.onnx")
+    for info in [*model.graph.input, *model.graph.output]:
+        if not info.type.HasField("tensor_type"):
+            raise ModelError(f"'{info.name}' is no tensor, but {info.type.WhichOneof('value')}")
     data = folder / "test_data_set_0"
 
     def arrays(kind: str, infos) -> list[np.ndarray]:
@@ -108,8 +112,8 @@ def forward(imported: ImportedModel, feeds: dict[str, np.ndarray]) -> list[np.nd
 
 def check(folder: Path) -> str | None:
     """None if all outputs agree, else what went wrong."""
-    model, inputs, outputs = load(folder)
     try:
+        model, inputs, outputs = load(folder)
         # The tests of Dropout and BatchNormalization are of inference where not named otherwise.
         got = forward(*fix_inputs(model, inputs, training="training" in folder.name))
         for mine, wanted in zip(got, outputs, strict=True):
