@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from .header import ACTIVATIONS, GRADIENTS, INPUTS, PARAMETERS
@@ -35,6 +35,7 @@ class Source:
         return self.node + kind + phase + self.more
 
 
+@functools.lru_cache(maxsize=4096)
 def parse_source(text: str) -> Source:
     """The ``source`` of an op of an OpGraph."""
     if match := _NODE.match(text):
@@ -82,6 +83,7 @@ class Naming:
         instructions = [] if graph is None else graph["instructions"]
         self._order = [index for kind, index in instructions if kind == "op"]
         self._results = self._state_of_results(graph)
+        self._kernel_sources: dict[int, Source] = {}
 
     def _state_of_results(self, graph: Any) -> dict[int, str]:
         """Role of each tensor that becomes the next step's state."""
@@ -97,7 +99,7 @@ class Naming:
             result: roles.get(parameter, PARAMETERS) for result, parameter in graph["next_state"]
         }
 
-    @cached_property
+    @functools.cached_property
     def sources(self) -> list[Source]:
         """Of each call of a step, in order; empty where the order depends on data."""
         return [parse_source(self._ops[index][3]) for index in self._order]
@@ -106,8 +108,14 @@ class Naming:
         """The source of a step's call number ``position``, which runs kernel ``kernel``."""
         if 0 <= position < len(self.sources):
             return self.sources[position]
-        name = self.kernels[kernel] if kernel < len(self.kernels) else f"kernel {kernel}"
-        return kernel_source(name, self.header.get("kernel_sources", {}).get(name, []))
+        return self._source_of_kernel(kernel)
+
+    def _source_of_kernel(self, kernel: int) -> Source:
+        if (source := self._kernel_sources.get(kernel)) is None:
+            name = self.kernels[kernel] if kernel < len(self.kernels) else f"kernel {kernel}"
+            source = kernel_source(name, self.header.get("kernel_sources", {}).get(name, []))
+            self._kernel_sources[kernel] = source
+        return source
 
     def output(self, position: int, output: int, source: Source) -> tuple[str, str, str]:
         """(role, shape, dtype) of output ``output`` of call ``position`` of a step."""
@@ -139,6 +147,6 @@ class Naming:
         is_state = known[index]["kind"] == "state"
         return name, self._state_roles.get(name, PARAMETERS) if is_state else ""
 
-    @cached_property
+    @functools.cached_property
     def _state_roles(self) -> dict[str, str]:
         return {entry["name"]: entry["role"] for entry in self.header.get("parameters", [])}

@@ -125,14 +125,13 @@ def largest_storages(analysis: Analysis, step: Step, most: int) -> list[Storage]
 
 
 def _draw_again(axes: Any, step: Step) -> None:
-    label = "recomputation"
-    for run in step.runs:
-        if run.again:
-            start = (run.start - step.start) / 1e6
-            axes.axvspan(
-                start, start + run.duration / 1e6, ymin=0.965, color="0.0", lw=0, label=label
-            )
-            label = "_recomputation"
+    """Bands along the upper edge; one collection, for a step can repeat thousands of ops."""
+    spans = [((run.start - step.start) / 1e6, run.duration / 1e6) for run in step.runs if run.again]
+    if spans:
+        upper_edge = {"transform": axes.get_xaxis_transform()}
+        axes.broken_barh(
+            spans, (0.965, 0.035), color="0.0", lw=0, label="recomputation", **upper_edge
+        )
 
 
 def _draw_budget(axes: Any, step: Step) -> None:
