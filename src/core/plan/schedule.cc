@@ -183,7 +183,6 @@ ScheduleReport CheckSchedule(const Program& given, const Schedule& schedule,
   try {
     for (int step = 0; step < options.steps; ++step) {
       if (step > 0) checker.FinishStep();
-      arena->ResetPeak();
       checker.Run(schedule, &report);
     }
     report.valid = true;

@@ -42,7 +42,7 @@ struct ScheduleReport {
 struct CheckOptions {
   bool exact_bytes = false;  // sizes as given: no rounding, no pages
   // Small tensors of the state share pages with temporaries from the second step on. The peak is
-  // that of the last step.
+  // the highest of all steps.
   int steps = 1;
 };
 
