@@ -27,6 +27,10 @@ from .threads import cores
 # each kernel how many processors there are, which reads a file: 6 % of a Tree-LSTM's step.
 os.environ.setdefault("TVM_NUM_THREADS", os.environ.get("OMP_NUM_THREADS") or str(cores()))
 
+# TVM ties its threads, the caller's among them, to a core each, counted from the first: with one
+# thread each, all processes on a machine, those that they start included, would share core 0.
+os.environ.setdefault("TVM_BIND_THREADS", "0")
+
 # How often TVM's worker threads yield before they sleep; read when they start. With TVM's 300000
 # they keep their cores in the kernel, which interrupts them each time the arena moves pages: an
 # LSTM at half its peak took 1.5 times as long. Without a budget the difference is within 4 %.

@@ -75,3 +75,25 @@ def test_what_the_environment_asks_for_stays(given, threads):
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert int(printed.stdout) == (threads or default_threads())
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_kernels_tie_no_thread_to_a_core(threads):
+    """Processes beside each other would share the first cores, and what they start with them."""
+    code = """
+import os
+before = os.sched_getaffinity(0)
+import tvm_dtr
+from tvm_dtr import models
+from tvm_dtr.cli.synthetic import synthetic_inputs
+program = tvm_dtr.build(models.make("mlp4", batch=64), loss="cross_entropy")
+tvm_dtr.VirtualMachine(program).step(**synthetic_inputs(program, 0))
+tied = [os.sched_getaffinity(int(task)) != before for task in os.listdir("/proc/self/task")]
+print(any(tied))
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "TVM_BIND_THREADS"}
+    environment |= {"TVM_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(sys.path)}
+    printed = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert printed.stdout.strip() == "False"
