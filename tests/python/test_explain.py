@@ -109,7 +109,9 @@ def test_running_out_where_steps_depend_on_data(tree, tmp_path, capsys):
     )
     rows = columns(told)
     roles = {name: (role, why) for name, role, why in rows}
-    assert roles["node.weight"] == ("parameters", "pinned")
+    role, why = roles["node.weight"]
+    # Which op runs out depends on costs; it may be one that reads this weight.
+    assert role == "parameters" and why.startswith("pinned")
     assert roles["x"] == ("inputs and constants", "pinned")
     assert all(role and why for role, why in roles.values())
     assert any(line.startswith("in all: ") and "parameters" in line for line in told)
