@@ -7,6 +7,7 @@ program's steps under a memory budget by Dynamic Tensor Rematerialization.
 from __future__ import annotations
 
 import os
+import tempfile
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "100")
 
 # A folder that TVM makes when it is imported, for files of its tutorials: ~/.tvm_test_data unless
 # it stands here, and then no import where the home folder is read-only or missing.
-os.environ.setdefault("TEST_DATA_ROOT_PATH", "/tmp")
+os.environ.setdefault("TEST_DATA_ROOT_PATH", tempfile.gettempdir())
 
 if TYPE_CHECKING:
     from .builder import build, make_training_step

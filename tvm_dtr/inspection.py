@@ -12,7 +12,7 @@ from .compile.opgraph import OpGraph, tensor_bytes
 from .errors import MALFORMED, ProgramError
 from .profile import kernel_bytes
 from .program_file import checked_members, why_not_here
-from .replay import RESERVE_BYTES, STEPS, replay_of, step_boundary
+from .replay import RESERVE_BYTES, STEPS, replay_of, step_boundary, unbudgeted_peak
 from .training import Result
 
 _COPIED = (
@@ -116,7 +116,7 @@ def _memory(manifest: dict[str, Any], graph: OpGraph) -> dict[str, Any]:
         results=[Result(**entry) for entry in manifest["results"]],
     )
     replay = replay_of(graph, *step_boundary(program))
-    peak = replay.run(steps=STEPS)["peak_bytes"]
+    peak = unbudgeted_peak(replay)
     smallest = replay.smallest_budget(
         policy="dtr-eq", tolerance=max(65536, peak // 512), steps=STEPS, reserve=RESERVE_BYTES
     )

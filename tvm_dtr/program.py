@@ -24,7 +24,7 @@ from tvm_dtr import _core
 from tvm_dtr.errors import ModelError, UsageError
 from tvm_dtr.notebook import Figures
 from tvm_dtr.onnx_export import ModelSource, trained_model, with_weights
-from tvm_dtr.replay import STEPS
+from tvm_dtr.replay import unbudgeted_peak
 from tvm_dtr.training import Result, TensorSpec
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ class Program:
                     "after program.measure(inputs); or give the budget in bytes"
                 )
             return self.measured_peak_bytes
-        # Steps differ by some pages, which blocks share in another way each time.
-        return max(self.replay.run(steps=n)["peak_bytes"] for n in range(1, STEPS + 1))
+        return unbudgeted_peak(self.replay)
 
     def measure(self, *inputs: Mapping[str, Any]) -> int:
         """Runs a step without a budget on each of ``inputs`` (name -> array, as for

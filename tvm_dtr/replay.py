@@ -33,6 +33,14 @@ def replay_of_program(program: Program) -> _core.Replay:
     return replay_of(program.graph, *step_boundary(program))
 
 
+def unbudgeted_peak(replay: _core.Replay, steps: int = STEPS, exact_bytes: bool = False) -> int:
+    """The most bytes in use at a time when nothing is ever evicted, over ``steps`` steps in a row:
+    they differ by some pages, which blocks share in another way each time."""
+    return max(
+        replay.run(steps=n, exact_bytes=exact_bytes)["peak_bytes"] for n in range(1, steps + 1)
+    )
+
+
 def step_boundary(program: Program) -> tuple[list[int], list[tuple[int, int]]]:
     """Tensors in the caller's memory, and (result, parameter) tensors of the state."""
     graph = program.graph

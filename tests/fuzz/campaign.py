@@ -6,8 +6,7 @@
 FOLDER/results.json says how long each target has run, over all calls, in seconds of processor time:
 it may run beside other work. The next call goes on there, from the inputs that were found. A target
 that an input gets the better of has its input kept in FOLDER/TARGET/ and starts again from nought,
-for it is another program once it is mended. Exit
-status 1 if there was one.
+for it is another program once it is mended. Exit status 1 if there was one.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def test_old_and_new_are_not_there_together():
     in_place, plain = (vm.stats["peak_bytes"] for vm in machines)
     state = sum(np.prod(s.shape) * 4 for s in program.state if s.shape)
     assert in_place <= plain - 0.9 * state
-    assert abs(program.unbudgeted_peak_bytes - in_place) <= 16384  # what shares slabs
+    assert abs(program.unbudgeted_peak_bytes - in_place) <= 16384  # what shares pages
     assert abs(program.out_of_place().unbudgeted_peak_bytes - plain) <= 16384
 
 

@@ -16,7 +16,7 @@ from tvm_dtr.vm import VirtualMachine
 PAGE = 4096
 TENSOR = 4 * PAGE
 DEPTH = 8
-SHIFT = 2 * PAGE  # scalars of the program and of the arena's slabs
+SHIFT = 2 * PAGE  # scalars of the program and of the arena's shared pages
 
 
 @pytest.fixture(scope="module")

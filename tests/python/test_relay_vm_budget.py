@@ -29,7 +29,7 @@ def test_peak_without_budget(chain):
     vm = VirtualMachine(executable)
     np.testing.assert_array_equal(vm.invoke("main", *inputs).numpy(), expected)
     counters = vm.counters()
-    # x, f_1 .. f_8 and the product being made; the scalar constants share a slab or are charged.
+    # x, f_1 .. f_8 and the product being made; the scalar constants share a page or are charged.
     assert counters["peak_active_bytes"] - counters["peak_active_bytes"] % PAGE == 10 * 4 * PAGE
     assert (counters["evictions"], counters["rematerializations"]) == (0, 0)
 

@@ -9,7 +9,7 @@ from tvm_dtr.errors import BudgetError
 from tvm_dtr.vm import VirtualMachine
 
 POLICIES = ("dtr-eq", "dtr", "dtr-local", "lru", "size", "random")
-SLAB = 16384
+MORE = 16384
 
 
 def run_raising_the_budget(vm, inputs, rng):
@@ -21,7 +21,7 @@ def run_raising_the_budget(vm, inputs, rng):
             return vm.resume() if resume else vm.invoke("main")
         except BudgetError as error:
             vm.validate()
-            vm.set_budget(error.needed_budget_bytes + int(rng.integers(0, SLAB)))
+            vm.set_budget(error.needed_budget_bytes + int(rng.integers(0, MORE)))
             resume = True
     raise AssertionError("the budgets that errors ask for never suffice")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from ..errors import MALFORMED, UsageError
-from ..replay import STEPS
+from ..replay import STEPS, unbudgeted_peak
 from .dtr_log import read_dtr_log
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ class Trace:
     @cached_property
     def unbudgeted_peak_bytes(self) -> int:
         """The most bytes in use at a time when nothing is ever evicted."""
-        return self.replay.run(exact_bytes=self.exact_bytes, steps=self.steps)["peak_bytes"]
+        return unbudgeted_peak(self.replay, self.steps, self.exact_bytes)
 
     @property
     def steps(self) -> int:
-        """Steps to replay: two of a program, whose state carries over; a log has one."""
+        """Steps to replay: several of a program, whose state carries over; a log has one."""
         return 1 if self.exact_bytes else STEPS
 
     @cached_property
